@@ -1,0 +1,1 @@
+"""Sessions and histories of coding agents and chat programs."""

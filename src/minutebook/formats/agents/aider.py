@@ -1,0 +1,68 @@
+"""The chat history of aider: `.aider.chat.history.md`.
+
+The file has no structure but its marks: `#### ` before each line of the user, `> ` before the program's own output, and a
+heading at each start. The program's output is not part of the conversation.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, time_of
+from minutebook.formats.messages import assistant, user
+from minutebook.formats.source import Source
+
+_START: Final = re.compile(r"^# aider chat started at (.+)$")
+_USER: Final = "#### "
+
+
+def matches(value: Any) -> bool:
+    return isinstance(value, str) and any(_START.match(line) for line in value.splitlines())
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    items: list[SourceMessage] = []
+    started: str | None = None
+    number = 0
+    speaker, lines, place = "", list[str](), ""
+    for line_number, raw_line in source.text_lines():
+        line = raw_line.rstrip("\n")
+        start = _START.match(line)
+        next_speaker = (
+            "start"
+            if start
+            else "user"
+            if line.startswith(_USER)
+            else "output"
+            if line.startswith(">")
+            else "assistant"
+        )
+        if not line.strip() and speaker != "assistant":
+            continue
+        if next_speaker != speaker:
+            items += _item(speaker, lines, place)
+            speaker, lines, place = next_speaker, [], f"line {line_number}"
+        if start:
+            if items:
+                yield _conversation(source, items, started, number)
+            number, items, started = number + bool(items), [], start[1]
+        lines.append(line.removeprefix(_USER))
+    items += _item(speaker, lines, place)
+    if items:
+        yield _conversation(source, items, started, number)
+
+
+def _item(speaker: str, lines: list[str], place: str) -> list[SourceMessage]:
+    text = "\n".join(lines).strip()
+    if not text or speaker not in {"user", "assistant"}:
+        return []
+    return [SourceMessage(user(text) if speaker == "user" else assistant(text), place)]
+
+
+def _conversation(source: Source, items: list[SourceMessage], started: str | None, number: int) -> SourceConversation:
+    return SourceConversation(items=items, id=f"{source.stem or 'aider'}-{number}", created_at=time_of(started))
+
+
+FORMAT: Final = Format(
+    name="aider", title="aider chat history (.aider.chat.history.md)", matches=matches, read=read, kind="text"
+)

@@ -1,0 +1,187 @@
+"""Sessions of Claude Code: `~/.claude/projects/*/*.jsonl`.
+
+Each line has an id and the id of its parent. One assistant message is several lines with the same message id, one per
+content block, and the results of its calls may be between them. When the user goes back and edits an earlier prompt, the
+old lines stay in the file: they become a branch. Subagents (sidechains) are conversations of their own. A compaction is a
+boundary line and a summary that replaces what was before it: it becomes a fold.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from minutebook.errors import InvalidMessage
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, time_of
+from minutebook.formats.source import Source
+from minutebook.record.fold import Fold
+from minutebook.record.message import leading_system_count
+from minutebook.wire.read import read as read_messages
+
+_MESSAGES: Final = frozenset({"user", "assistant"})
+_KEYS: Final = frozenset(
+    {"sessionId", "uuid", "parentUuid", "leafUuid", "messageId", "isSidechain", "snapshot", "timestamp"}
+)
+_OTHER_TYPES: Final = frozenset(
+    {
+        "system",
+        "summary",
+        "file-history-snapshot",
+        "queue-operation",
+        "progress",
+        "attachment",
+        "custom-title",
+        "ai-title",
+    }
+    | {"agent-name", "agent-setting", "last-prompt", "permission-mode", "mode", "pr-link", "tag", "worktree-state"}
+)
+
+
+def matches(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str) or not value.keys() & _KEYS:
+        return False
+    if value["type"] in _MESSAGES:
+        return isinstance(value.get("message"), Mapping) and ("uuid" in value or "sessionId" in value)
+    return value["type"] in _OTHER_TYPES
+
+
+@dataclass(slots=True)
+class _Line:
+    data: Mapping[str, Any]
+    place: str
+    blocks: list[Any] = field(default_factory=list)
+    """The content blocks of an assistant message, those of its later lines included."""
+    usage: Mapping[str, Any] | None = None
+
+    @property
+    def parent(self) -> str | None:
+        return self.data.get("parentUuid") or self.data.get("logicalParentUuid")
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    groups: dict[str, list[_Line]] = {}
+    agents: dict[str, str] = {}
+    title = session = None
+    for value in source.values():
+        if not matches(value.data):
+            source.skip(value.place, "is not a line of a Claude Code session")
+            continue
+        line = _Line(value.data, value.place)
+        session = session or line.data.get("sessionId")
+        title = line.data.get("summary") or line.data.get("customTitle") or line.data.get("aiTitle") or title
+        if "uuid" in line.data:
+            groups.setdefault(_agent_of(line, agents), []).append(line)
+    for agent, lines in groups.items():
+        name = session or source.stem
+        yield from _conversations(source, lines, f"{name}.{agent}" if agent else name, None if agent else title)
+
+
+def _agent_of(line: _Line, agents: dict[str, str]) -> str:
+    """The subagent that a line belongs to; empty for the main conversation."""
+    if not line.data.get("isSidechain") and not line.data.get("agentId"):
+        return ""
+    parent = line.data.get("parentUuid")
+    agent = str(line.data.get("agentId") or agents.get(str(parent)) or str(line.data.get("uuid"))[:8])
+    agents[str(line.data.get("uuid"))] = agent
+    return agent
+
+
+def _conversations(
+    source: Source, lines: Sequence[_Line], name: str, title: str | None
+) -> Iterator[SourceConversation]:
+    current = _current_path(lines)
+    yield _conversation(source, [line for line in lines if id(line) in current], name, title)
+    abandoned = [line for line in lines if id(line) not in current]
+    prompts = {str(line.data.get("uuid")): line for line in lines}
+    branches: dict[str, list[_Line]] = {}
+    root_of: dict[str, str] = {}
+    for line in abandoned:
+        root = root_of.get(str(line.parent), str(line.data.get("uuid")))
+        root_of[str(line.data.get("uuid"))] = root
+        branches.setdefault(root, []).append(line)
+    for root, branch in branches.items():
+        start = prompts.get(str(branch[0].parent))
+        shared = lines[: lines.index(start) + 1] if start is not None else []
+        path = [line for line in shared if id(line) in current] + branch
+        yield replace(_conversation(source, path, f"{name}.{root[:8]}", title), branch_of=name)
+
+
+def _current_path(lines: Sequence[_Line]) -> set[int]:
+    """The lines of the current conversation: the ancestors of the last line, their other blocks and their results."""
+    by_id = {str(line.data.get("uuid")): line for line in lines}
+    path: set[int] = set()
+    line: _Line | None = lines[-1] if lines else None
+    while line is not None and id(line) not in path:
+        path.add(id(line))
+        line = by_id.get(str(line.parent))
+    messages = {message_id for line in lines if id(line) in path and (message_id := _message_id(line)) is not None}
+    for line in lines:  # parallel calls: each result has its own call's line as parent
+        if _message_id(line) in messages or (_is_result(line) and id(by_id.get(str(line.parent))) in path):
+            path.add(id(line))
+    return path
+
+
+def _message_id(line: _Line) -> str | None:
+    message = line.data.get("message")
+    found = message.get("id") if isinstance(message, Mapping) and line.data["type"] == "assistant" else None
+    return found if isinstance(found, str) else None
+
+
+def _is_result(line: _Line) -> bool:
+    content = (line.data.get("message") or {}).get("content")
+    return isinstance(content, list) and any(
+        isinstance(block, Mapping) and block.get("type") == "tool_result" for block in content
+    )
+
+
+def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str | None) -> SourceConversation:
+    items: list[SourceMessage] = []
+    folds: list[Fold] = []
+    for line in _merged(lines):
+        if line.data["type"] not in _MESSAGES:
+            continue
+        try:
+            messages = read_messages(
+                [{**line.data["message"], "content": line.blocks or line.data["message"].get("content")}]
+            )
+        except InvalidMessage as error:
+            source.skip(line.place, str(error))
+            continue
+        model = line.data["message"].get("model")
+        facts = (line.place, time_of(line.data.get("timestamp")), model, line.usage)
+        if line.data.get("isCompactSummary") and items:
+            start = leading_system_count([item.message for item in items])
+            folds.append(Fold.over(range(start, len(items)), shown=messages, reason="compacted by Claude Code"))
+            continue
+        items += [SourceMessage(message, *facts) for message in messages]
+    model = next((item.model for item in reversed(items) if item.model and item.model != "<synthetic>"), None)
+    return SourceConversation(
+        items=items, id=name, title=title, model=model, created_at=items[0].at if items else None, folds=tuple(folds)
+    )
+
+
+def _merged(lines: Sequence[_Line]) -> list[_Line]:
+    """The lines with all blocks of an assistant message in its first line."""
+    merged: list[_Line] = []
+    first_of: dict[str, _Line] = {}
+    for line in lines:
+        message_id = _message_id(line)
+        message = line.data.get("message") or {}
+        if message_id is None:
+            merged.append(line)
+            continue
+        first = first_of.setdefault(message_id, _Line(line.data, line.place))
+        if not first.blocks:
+            merged.append(first)
+        content = message.get("content")
+        first.blocks += content if isinstance(content, list) else [{"type": "text", "text": str(content or "")}]
+        first.usage = message.get("usage") or first.usage
+    return merged
+
+
+FORMAT: Final = Format(
+    name="claude-code",
+    title="Claude Code sessions (~/.claude/projects/**/*.jsonl)",
+    matches=matches,
+    read=read,
+    provider="anthropic",
+)

@@ -1,0 +1,143 @@
+"""Sessions of Codex: `~/.codex/sessions/**/rollout-*.jsonl`.
+
+Most lines are items of the Responses API; others have the settings of a turn, the reported usage, or a compaction, which
+becomes a fold. In the oldest versions each line is an item without an envelope.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from minutebook.errors import InvalidMessage
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
+from minutebook.formats.messages import system, user
+from minutebook.formats.requests.responses import is_item
+from minutebook.formats.source import Source
+from minutebook.record.fold import Fold
+from minutebook.record.message import leading_system_count
+from minutebook.wire.responses import items_to_messages, message_to_items
+
+_NOT_SENT: Final = frozenset({"ghost_snapshot", "other"})
+
+
+def matches(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    if has_keys(value, "timestamp", "type", "payload") and isinstance(value["payload"], Mapping):
+        return True
+    is_old_header = value.keys() >= {"id", "timestamp", "instructions"}
+    return is_old_header or value.get("record_type") == "state"
+
+
+@dataclass(slots=True)
+class _Session:
+    id: str | None = None
+    created_at: datetime | None = None
+    model: str | None = None
+    instructions: str | None = None
+    items: list[tuple[Mapping[str, Any], str, datetime | None, str | None]] = field(default_factory=list)
+    """Items with their place, time and model."""
+    usage: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
+    """Reports of usage, each with the number of items before it."""
+    total: Any = None
+    """The total of the last report. The same report may be written twice."""
+    compactions: list[tuple[int, list[Any]]] = field(default_factory=list)
+    """The number of items before a compaction, and the items that replace them."""
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    session = _Session()
+    for value in source.values():
+        line = value.data
+        if matches(line):
+            _add(session, line, value.place)
+        elif session.id is not None and is_item(line):  # the oldest versions
+            session.items.append((line, value.place, None, session.model))
+        else:
+            source.skip(value.place, "is not a line of a Codex session")
+    try:
+        yield _conversation(session, source.stem)
+    except InvalidMessage as error:
+        source.skip(session.items[error.index or 0][1], str(error))
+
+
+def _add(session: _Session, line: Mapping[str, Any], place: str) -> None:
+    payload, at = line.get("payload", line), time_of(line.get("timestamp"))
+    kind = line.get("type", "session_meta" if "instructions" in line else None)
+    if kind == "session_meta":
+        base = payload.get("base_instructions")
+        text = base.get("text") if isinstance(base, Mapping) else base
+        session.id, session.created_at = session.id or payload.get("id"), session.created_at or at
+        session.instructions = session.instructions or text or payload.get("instructions")
+    elif kind == "turn_context":
+        session.model = payload.get("model") or session.model
+    elif kind == "response_item" and payload.get("type") not in _NOT_SENT:
+        session.items.append((payload, place, at, session.model))
+    elif kind == "compacted":
+        replacement = payload.get("replacement_history") or [user(str(payload.get("message") or ""))]
+        session.compactions.append((len(session.items), replacement))
+    elif kind == "event_msg" and payload.get("type") == "token_count" and isinstance(payload.get("info"), Mapping):
+        info = payload["info"]
+        if info.get("total_token_usage") != session.total or session.total is None:
+            session.usage.append((len(session.items), _usage(info.get("last_token_usage") or {})))
+        session.total = info.get("total_token_usage")
+
+
+def _usage(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The usage in the form of the Responses API."""
+    return {
+        "input_tokens": counts.get("input_tokens", 0),
+        "input_tokens_details": {"cached_tokens": counts.get("cached_input_tokens", 0)},
+        "output_tokens": counts.get("output_tokens", 0),
+        "output_tokens_details": {"reasoning_tokens": counts.get("reasoning_output_tokens", 0)},
+        "total_tokens": counts.get("total_tokens", 0),
+    }
+
+
+def _conversation(session: _Session, stem: str) -> SourceConversation:
+    messages: list[SourceMessage] = []
+    start_of: dict[int, int] = {}
+    position = 0
+    for message in items_to_messages(item for item, *_ in session.items):
+        start_of[position] = len(messages)
+        _, place, at, model = session.items[min(position, len(session.items) - 1)]
+        is_answer = message.get("role") == "assistant"
+        messages.append(SourceMessage(message, place, at, model if is_answer else None))
+        position += len(message_to_items(message))
+    for count, usage in session.usage:  # of the last answer before the report
+        starts = [
+            index
+            for start, index in start_of.items()
+            if start < count and messages[index].message["role"] == "assistant"
+        ]
+        if starts:
+            messages[starts[-1]] = replace(messages[starts[-1]], usage=usage)
+    if session.instructions:
+        messages.insert(0, SourceMessage(system(session.instructions), "session_meta", session.created_at))
+    folds = tuple(_fold(session, count, items, start_of, messages) for count, items in session.compactions)
+    return SourceConversation(
+        items=messages,
+        id=session.id or stem,
+        model=session.model,
+        created_at=session.created_at,
+        folds=tuple(fold for fold in folds if fold is not None),
+    )
+
+
+def _fold(
+    session: _Session, count: int, replacement: list[Any], start_of: Mapping[int, int], messages: list[SourceMessage]
+) -> Fold | None:
+    offset = 1 if session.instructions else 0
+    start = offset + leading_system_count([item.message for item in messages[offset:]])
+    stop = offset + next(
+        (index for position, index in sorted(start_of.items()) if position >= count), len(messages) - offset
+    )
+    if start >= stop:
+        return None
+    return Fold.over(range(start, stop), shown=items_to_messages(replacement), reason="compacted by Codex")
+
+
+FORMAT: Final = Format(
+    name="codex", title="Codex sessions (~/.codex/sessions/**/rollout-*.jsonl)", matches=matches, read=read
+)

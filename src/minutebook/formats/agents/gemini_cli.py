@@ -1,0 +1,98 @@
+"""Sessions of Gemini CLI: `~/.gemini/tmp/*/chats/session-*.json` or `.jsonl`.
+
+Saved checkpoints (`/chat save`) are lists of contents of Gemini's API, which is a format of its own.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
+from minutebook.formats.messages import assistant, call, json_text, result, user
+from minutebook.formats.source import Source
+
+_TYPES: Final = frozenset({"user", "gemini", "info", "error", "warning"})
+
+
+def _is_message(value: Any) -> bool:
+    return has_keys(value, "id", "timestamp", "type") and value["type"] in _TYPES and "uuid" not in value
+
+
+def matches(value: Any) -> bool:
+    if has_keys(value, "sessionId", "projectHash"):
+        return True
+    return (_is_message(value) and "content" in value) or has_keys(value, "$set") or has_keys(value, "$rewindTo")
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    header: Mapping[str, Any] = {}
+    items: list[SourceMessage] = []
+    for value in source.values():
+        if has_keys(value.data, "sessionId"):
+            header = value.data
+            for index, message in enumerate(header.get("messages") or ()):
+                items += _items(source, message, f"messages[{index}]")
+        elif _is_message(value.data):
+            items += _items(source, value.data, value.place)
+        elif not matches(value.data):
+            source.skip(value.place, "is not a line of a Gemini CLI session")
+    model = next((item.model for item in reversed(items) if item.model), None)
+    yield SourceConversation(
+        items=items,
+        id=str(header.get("sessionId") or source.stem),
+        title=header.get("summary"),
+        model=model,
+        created_at=time_of(header.get("startTime")),
+    )
+
+
+def _items(source: Source, message: Any, place: str) -> Iterator[SourceMessage]:
+    if not _is_message(message):
+        source.skip(place, "is not a message of a Gemini CLI session")
+        return
+    at, kind = time_of(message["timestamp"]), message["type"]
+    if kind == "user":
+        yield SourceMessage(user(_text(message.get("content"))), place, at)
+    elif kind == "gemini":
+        tools = [tool for tool in message.get("toolCalls") or () if isinstance(tool, Mapping)]
+        thoughts = [
+            f"{thought.get('subject')}: {thought.get('description')}" for thought in message.get("thoughts") or ()
+        ]
+        calls = [call(tool.get("id"), tool.get("name"), tool.get("args")) for tool in tools]
+        answer = assistant(_text(message.get("content")), calls, reasoning="\n".join(thoughts))
+        yield SourceMessage(answer, place, at, message.get("model"), _usage(message.get("tokens")))
+        for tool in tools:
+            if tool.get("status") in {"success", "error", "cancelled"}:
+                output = result(tool.get("id"), _result_text(tool), is_error=tool["status"] != "success")
+                yield SourceMessage(output, place, time_of(tool.get("timestamp")) or at)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in content)
+    return content if isinstance(content, str) else ""
+
+
+def _result_text(tool: Mapping[str, Any]) -> str:
+    texts = []
+    for part in tool.get("result") or ():
+        response = (part.get("functionResponse") or {}).get("response") if isinstance(part, Mapping) else part
+        output = response.get("output", response.get("error")) if isinstance(response, Mapping) else None
+        texts.append(output if isinstance(output, str) else json_text(response))
+    return "\n".join(texts) or json_text(tool.get("resultDisplay") or "")
+
+
+def _usage(tokens: Any) -> dict[str, Any] | None:
+    if not isinstance(tokens, Mapping):
+        return None
+    return {
+        "prompt_tokens": tokens.get("input", 0),
+        "completion_tokens": tokens.get("output", 0) + tokens.get("thoughts", 0),
+        "prompt_tokens_details": {"cached_tokens": tokens.get("cached", 0)},
+        "completion_tokens_details": {"reasoning_tokens": tokens.get("thoughts", 0)},
+        "total_tokens": tokens.get("total", 0),
+    }
+
+
+FORMAT: Final = Format(
+    name="gemini-cli", title="Gemini CLI sessions (~/.gemini/tmp/*/chats/session-*.json)", matches=matches, read=read
+)

@@ -1,0 +1,97 @@
+"""Sessions of opencode, as `opencode export` writes them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, read_each, time_of
+from minutebook.formats.messages import assistant, call, json_text, result, user
+from minutebook.formats.source import Source
+
+
+def matches(value: Any) -> bool:
+    if not has_keys(value, "info", "messages") or not isinstance(value["messages"], list):
+        return False
+    return all(has_keys(message, "info", "parts") for message in value["messages"])
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    return read_each(source, matches, _conversation)
+
+
+def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
+    info = value["info"]
+    items = [
+        item
+        for index, message in enumerate(value["messages"])
+        for item in _items(message["info"], message["parts"], f"{place}, messages[{index}]")
+    ]
+    model = next((item.model for item in reversed(items) if item.model), None)
+    created_at = time_of((info.get("time") or {}).get("created"))
+    return SourceConversation(
+        items=items, id=info.get("id"), title=info.get("title"), model=model, created_at=created_at
+    )
+
+
+def _items(info: Mapping[str, Any], parts: list[Any], place: str) -> Iterator[SourceMessage]:
+    at = time_of((info.get("time") or {}).get("created"))
+    if info.get("role") != "assistant":
+        yield SourceMessage(user(_user_content(parts)), place, at)
+        return
+    usage = _usage(info.get("tokens"))
+    steps = list(_steps(parts))
+    for index, step in enumerate(steps):
+        tools = [part for part in step if part.get("type") == "tool"]
+        text = "".join(str(part.get("text") or "") for part in step if part.get("type") == "text")
+        reasoning = "".join(str(part.get("text") or "") for part in step if part.get("type") == "reasoning")
+        calls = [call(part.get("callID"), part.get("tool"), (part.get("state") or {}).get("input")) for part in tools]
+        is_last = index == len(steps) - 1
+        answer = assistant(text, calls, reasoning=reasoning)
+        yield SourceMessage(answer, place, at, info.get("modelID"), usage if is_last else None)
+        for part in tools:
+            state = part.get("state") or {}
+            if state.get("status") in {"completed", "error"}:
+                output = state.get("output", state.get("error", ""))
+                message = result(part.get("callID"), output, is_error=state["status"] == "error")
+                yield SourceMessage(message, place, time_of((state.get("time") or {}).get("end")) or at)
+
+
+def _steps(parts: list[Any]) -> Iterator[list[Mapping[str, Any]]]:
+    """The parts of each model call."""
+    step: list[Mapping[str, Any]] = []
+    for part in parts:
+        if part.get("type") == "step-start" and step:
+            yield step
+            step = []
+        if part.get("type") in {"text", "reasoning", "tool"}:
+            step.append(part)
+    if step:
+        yield step
+
+
+def _user_content(parts: list[Any]) -> Any:
+    texts = [str(part.get("text") or "") for part in parts if part.get("type") == "text"]
+    files = [part for part in parts if part.get("type") == "file"]
+    if not files:
+        return "\n".join(texts)
+    return [{"type": "text", "text": text} for text in texts] + [_file(part) for part in files]
+
+
+def _file(part: Mapping[str, Any]) -> dict[str, Any]:
+    if str(part.get("mime")).startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": str(part.get("url"))}}
+    return {"type": "text", "text": json_text({key: part.get(key) for key in ("filename", "mime", "url")})}
+
+
+def _usage(tokens: Any) -> dict[str, Any] | None:
+    if not isinstance(tokens, Mapping):
+        return None
+    cache = tokens.get("cache") or {}
+    return {
+        "input_tokens": tokens.get("input", 0),
+        "output_tokens": tokens.get("output", 0),
+        "cache_read_input_tokens": cache.get("read", 0),
+        "cache_creation_input_tokens": cache.get("write", 0),
+    }
+
+
+FORMAT: Final = Format(name="opencode", title="opencode sessions (opencode export)", matches=matches, read=read)

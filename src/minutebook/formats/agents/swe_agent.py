@@ -1,0 +1,65 @@
+"""Trajectories of SWE-agent and of mini-swe-agent (`.traj`, `.traj.json`)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    has_keys,
+    items_of,
+    list_places,
+    read_each,
+    text_id,
+)
+from minutebook.formats.source import Source
+
+
+def _history(value: Mapping[str, Any]) -> Any:
+    return value.get("history") if "trajectory" in value else value.get("messages")
+
+
+def matches(value: Any) -> bool:
+    is_mini = has_keys(value, "messages", "info") and (
+        "mini-swe-agent" in str(value.get("trajectory_format"))
+        or has_keys(value["info"], "model_stats")
+        or has_keys(value["info"], "exit_status")
+    )
+    is_full = has_keys(value, "trajectory", "history", "info")
+    return (
+        (is_mini or is_full)
+        and isinstance(_history(value), list)
+        and all(has_keys(step, "role") for step in _history(value))
+    )
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    def conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
+        name = "history" if "trajectory" in value else "messages"
+        items = items_of(map(_message, _history(value)), list_places(place, name))
+        config = (value["info"].get("config") or {}).get("model") or {}
+        return SourceConversation(
+            items=items,
+            id=text_id(value.get("instance_id") or value.get("environment")) or source.stem,
+            model=config.get("model_name") if isinstance(config, Mapping) else None,
+        )
+
+    return read_each(source, matches, conversation)
+
+
+def _message(step: Mapping[str, Any]) -> dict[str, Any]:
+    """The chat message of a step, without what the program notes about it."""
+    message = {
+        key: step[key] for key in ("role", "content", "tool_calls", "tool_call_id", "name") if step.get(key) is not None
+    }
+    if step["role"] == "tool" and "tool_call_id" not in message:
+        message["tool_call_id"] = next(iter(step.get("tool_call_ids") or ()), "")
+    if step.get("thought") and step["role"] == "assistant":
+        message["reasoning_content"] = step["thought"] if step.get("thought") != step.get("content") else None
+    message.setdefault("content", None if message.get("tool_calls") else "")
+    return {key: value for key, value in message.items() if value is not None or key == "content"}
+
+
+FORMAT: Final = Format(
+    name="swe-agent", title="SWE-agent and mini-swe-agent trajectories (.traj, .traj.json)", matches=matches, read=read
+)

@@ -1,0 +1,162 @@
+"""What every format reads and writes: conversations with their messages in chat form."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from minutebook.errors import InvalidMessage
+from minutebook.formats.source import Kind, Source
+from minutebook.record.fold import Fold
+from minutebook.record.message import Message, Provider
+from minutebook.wire.read import read as read_messages
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMessage:
+    """One message of a file, and what the file says about it."""
+
+    message: Message
+    place: str = ""
+    """Where it is in the file, for example "line 12"."""
+    at: datetime | None = None
+    model: str | None = None
+    usage: Mapping[str, Any] | None = None
+    """The usage that the provider reported for the call that this message answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceConversation:
+    """One conversation of a file."""
+
+    items: list[SourceMessage]
+    id: str | None = None
+    title: str | None = None
+    model: str | None = None
+    created_at: datetime | None = None
+    branch_of: str | None = None
+    """The id of the conversation that this one is a branch of. Both begin with the same messages."""
+    folds: tuple[Fold, ...] = ()
+    """The compactions that the program had made: what it sent instead of earlier messages."""
+    format: str = ""
+    """The name of the file's format."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """The fields around the messages, as they are in the file. Writing the same format restores them."""
+
+    @property
+    def messages(self) -> list[Message]:
+        return [item.message for item in self.items]
+
+
+Reader = Callable[[Source], Iterator[SourceConversation]]
+Writer = Callable[[SourceConversation], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A file format. Register your own with an entry point of the group `minutebook.formats`."""
+
+    name: str
+    title: str
+    """One line for the list of formats."""
+    matches: Callable[[Any], bool]
+    """Whether a value can be a part of such a file: one JSON value, the text's beginning, or the tables of a database."""
+    read: Reader
+    kind: Kind = "json"
+    provider: Provider = "openai"
+    """The provider whose rules the messages must follow."""
+    write: Writer | None = None
+    """The JSON value of a conversation; None if no program reads such a file back."""
+
+
+def read_each(
+    source: Source,
+    matches: Callable[[Any], bool],
+    conversation: Callable[[Any, str], SourceConversation | Iterable[SourceConversation]],
+) -> Iterator[SourceConversation]:
+    """Read a file with a conversation in each of its values. Values that are not understood are skipped with a reason."""
+    for value in source.values():
+        if not matches(value.data):
+            source.skip(value.place, f"is {describe(value.data)}, not a conversation of this format")
+            continue
+        try:
+            result = conversation(value.data, value.place)
+        except InvalidMessage as error:
+            source.skip(value.place, str(error))
+            continue
+        yield from (result,) if isinstance(result, SourceConversation) else result
+
+
+def items_of(messages: Iterable[Any], places: Iterable[str], **facts: Any) -> list[SourceMessage]:
+    """Read messages in any provider's format, one at a time, each with its place."""
+    return [
+        SourceMessage(message, place, **facts)
+        for given, place in zip(messages, places, strict=False)
+        for message in read_messages([given])
+    ]
+
+
+def list_places(place: str, name: str = "messages") -> Iterator[str]:
+    """The places of the items of a list: "line 3, messages[0]" and so on."""
+    prefix = "" if place == "the document" else f"{place}, "
+    index = 0
+    while True:
+        yield f"{prefix}{name}[{index}]"
+        index += 1
+
+
+def time_of(value: Any) -> datetime | None:
+    """A time from ISO 8601 text, or from seconds or milliseconds since 1970. None if it is neither."""
+    if isinstance(value, str):
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e14:
+        return datetime.fromtimestamp(value / 1000 if value > 1e11 else value, UTC)
+    return None
+
+
+def describe(value: Any) -> str:
+    """A JSON value in a few words, for messages to the user."""
+    if isinstance(value, Mapping):
+        keys = ", ".join(map(repr, list(value)[:6]))
+        return f"an object with the keys {keys}" if keys else "an empty object"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)} values"
+    return f"a {type(value).__name__}"
+
+
+def has_keys(value: Any, *keys: str) -> bool:
+    """Whether the value is an object with these keys."""
+    return isinstance(value, Mapping) and all(key in value for key in keys)
+
+
+def text_id(value: Any) -> str | None:
+    """An id as text; None if it is missing or not a text or number."""
+    return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) and value != "" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A message of a tree."""
+
+    id: str
+    parent: str | None
+    items: Sequence[SourceMessage]
+
+
+def branches(nodes: Mapping[str, Node], current: str | None) -> Iterator[tuple[str, list[SourceMessage]]]:
+    """The paths from the root to every leaf, that of `current` first, each with the id of its leaf."""
+    parents = {node.parent for node in nodes.values()}
+    leaves = [node_id for node_id in nodes if node_id not in parents]
+    first = current if current in nodes else (leaves[-1] if leaves else None)
+    for leaf in dict.fromkeys([first, *leaves]):
+        path: list[Node] = []
+        node = nodes.get(leaf or "")
+        while node is not None and len(path) <= len(nodes):
+            path.append(node)
+            node = nodes.get(node.parent or "")
+        if path:
+            yield path[0].id, [item for step in reversed(path) for item in step.items]

@@ -1,0 +1,1 @@
+"""Exports of chat services and training data."""

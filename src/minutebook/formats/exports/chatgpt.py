@@ -1,0 +1,103 @@
+"""`conversations.json` of a ChatGPT data export. Regenerated answers and edited prompts are branches.
+
+The export has no ids of tool calls. A message to a tool is a call, and the next message of a tool is its result. Calls of
+some tools are not exported; their results then get a call without arguments.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from minutebook.formats.conversation import (
+    Format,
+    Node,
+    SourceConversation,
+    SourceMessage,
+    branches,
+    has_keys,
+    read_each,
+    time_of,
+)
+from minutebook.formats.messages import assistant, call, json_text, result, system, user
+from minutebook.formats.source import Source
+from minutebook.record.message import Message
+
+
+def matches(value: Any) -> bool:
+    mapping = value.get("mapping") if isinstance(value, Mapping) else None
+    return isinstance(mapping, Mapping) and all(
+        has_keys(node, "parent") or has_keys(node, "children") for node in mapping.values()
+    )
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    return read_each(source, matches, _conversations)
+
+
+def _conversations(value: Mapping[str, Any], place: str) -> Iterator[SourceConversation]:
+    nodes = {
+        name: Node(name, node.get("parent"), [SourceMessage({"node": node.get("message")}, f"{place}, node {name}")])
+        for name, node in value["mapping"].items()
+    }
+    name = str(value.get("conversation_id") or value.get("id") or place)
+    for index, (leaf, path) in enumerate(branches(nodes, value.get("current_node"))):
+        items = list(_items(path))
+        yield SourceConversation(
+            items=items,
+            id=f"{name}.{leaf[:8]}" if index else name,
+            title=value.get("title"),
+            model=next((item.model for item in reversed(items) if item.model), value.get("default_model_slug")),
+            created_at=time_of(value.get("create_time")),
+            branch_of=name if index else None,
+        )
+
+
+def _items(path: list[SourceMessage]) -> Iterator[SourceMessage]:
+    open_call: str | None = None
+    for item in path:
+        node = item.message["node"]
+        if not isinstance(node, Mapping):
+            continue
+        at, model = time_of(node.get("create_time")), (node.get("metadata") or {}).get("model_slug")
+        role = (node.get("author") or {}).get("role")
+        text, content = _content(node.get("content") or {})
+        messages: list[Message] = []
+        if role == "tool":
+            call_id = open_call or f"call_{node.get('id')}"
+            if open_call is None:
+                messages.append(assistant(None, [call(call_id, (node.get("author") or {}).get("name"), {})]))
+            messages.append(result(call_id, text))
+            open_call = None
+        elif role == "assistant" and node.get("recipient", "all") != "all":
+            open_call = f"call_{node.get('id')}"
+            messages.append(assistant(None, [call(open_call, node["recipient"], text)]))
+        elif role == "assistant" and text:
+            messages.append(assistant(text))
+        elif role == "user":
+            messages.append(user(content))
+        elif role == "system" and text:
+            messages.append(system(text))
+        for message in messages:
+            yield SourceMessage(message, item.place, at, model if role == "assistant" else None)
+
+
+def _content(content: Mapping[str, Any]) -> tuple[str, Any]:
+    """The text of a content, and the text or list of parts for a user message."""
+    if content.get("content_type") in {"thoughts", "reasoning_recap"}:
+        return "", ""
+    parts = content.get("parts")
+    if not isinstance(parts, list):
+        known = (
+            content.get("text")
+            or content.get("result")
+            or content.get("user_instructions")
+            or content.get("model_set_context")
+        )
+        text = str(known or "")
+        return text, text
+    text = "\n".join(part if isinstance(part, str) else json_text(part) for part in parts)
+    if all(isinstance(part, str) for part in parts):
+        return text, text
+    return text, [{"type": "text", "text": part if isinstance(part, str) else json_text(part)} for part in parts]
+
+
+FORMAT: Final = Format(name="chatgpt", title="ChatGPT data export (conversations.json)", matches=matches, read=read)

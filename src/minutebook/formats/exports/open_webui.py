@@ -1,0 +1,53 @@
+"""Chats exported from Open WebUI. Regenerated answers and edited prompts are branches."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from minutebook.formats.conversation import (
+    Format,
+    Node,
+    SourceConversation,
+    SourceMessage,
+    branches,
+    has_keys,
+    items_of,
+    read_each,
+    time_of,
+)
+from minutebook.formats.source import Source
+
+
+def matches(value: Any) -> bool:
+    chat: Any = value.get("chat") if isinstance(value, Mapping) else None
+    return has_keys(chat, "history") and has_keys(chat["history"], "messages")
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    return read_each(source, matches, _conversations)
+
+
+def _conversations(value: Mapping[str, Any], place: str) -> Iterator[SourceConversation]:
+    chat, history = value["chat"], value["chat"]["history"]
+    nodes = {
+        name: Node(name, message.get("parentId"), _items(message, f"{place}, message {name}"))
+        for name, message in history["messages"].items()
+    }
+    name = str(value.get("id") or chat.get("id") or place)
+    for index, (leaf, items) in enumerate(branches(nodes, history.get("currentId"))):
+        yield SourceConversation(
+            items=items,
+            id=f"{name}.{leaf[:8]}" if index else name,
+            title=value.get("title") or chat.get("title"),
+            model=next(iter(chat.get("models") or ()), None),
+            created_at=time_of(value.get("created_at")),
+            branch_of=name if index else None,
+        )
+
+
+def _items(message: Mapping[str, Any], place: str) -> list[SourceMessage]:
+    chat = {key: message[key] for key in ("role", "content", "tool_calls", "tool_call_id") if key in message}
+    at, model = time_of(message.get("timestamp")), message.get("model")
+    return items_of([chat], [place], at=at, model=model, usage=message.get("usage"))
+
+
+FORMAT: Final = Format(name="open-webui", title="Open WebUI chats (JSON export)", matches=matches, read=read)

@@ -1,0 +1,77 @@
+"""ShareGPT data: `conversations` of turns with `from` and `value`, as training sets use them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    has_keys,
+    list_places,
+    read_each,
+    text_id,
+)
+from minutebook.formats.messages import assistant, call, json_text, result, system, user
+from minutebook.formats.requests.chat import with_facts
+from minutebook.formats.source import Source
+from minutebook.record.message import Message, call_names, role_of, text_of
+
+_USER: Final = frozenset({"human", "user"})
+_ASSISTANT: Final = frozenset({"gpt", "assistant", "chatgpt", "bing", "bard", "model"})
+_RESULT: Final = frozenset({"observation", "tool", "function_response"})
+
+
+def matches(value: Any) -> bool:
+    turns = value.get("conversations") if isinstance(value, Mapping) else None
+    return isinstance(turns, list) and bool(turns) and all(has_keys(turn, "from", "value") for turn in turns)
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    return read_each(source, matches, _conversation)
+
+
+def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
+    items = [SourceMessage(system(value["system"]), f"{place}, system")] if value.get("system") else []
+    call_id = ""
+    for index, (turn, at) in enumerate(zip(value["conversations"], list_places(place, "conversations"), strict=False)):
+        speaker = turn["from"]
+        if speaker == "function_call":
+            call_id = f"call_{index}"
+        items.append(SourceMessage(_message(speaker, turn["value"], call_id), at))
+    return SourceConversation(items=items, id=text_id(value.get("id")), model=text_id(value.get("model")))
+
+
+def _message(speaker: str, value: Any, call_id: str) -> Message:
+    text = json_text(value)
+    if speaker in _USER:
+        return user(text)
+    if speaker in _RESULT:
+        return result(call_id, text)
+    if speaker == "function_call":
+        try:
+            given = json.loads(text)
+        except ValueError:
+            given = {}
+        given = given if isinstance(given, dict) else {}
+        return assistant(None, [call(call_id, given.get("name"), given.get("arguments", text))])
+    return assistant(text) if speaker in _ASSISTANT else system(text)
+
+
+def write(conversation: SourceConversation) -> Any:
+    turns: list[dict[str, str]] = []
+    for message in conversation.messages:
+        role, text = role_of(message), text_of(message)
+        if text or role != "assistant":
+            speaker = {"assistant": "gpt", "user": "human", "tool": "observation"}.get(role, "system")
+            turns.append({"from": speaker, "value": text})
+        for used, name in zip(message.get("tool_calls") or (), call_names(message), strict=False):
+            arguments = (used.get("function") or {}).get("arguments", "")
+            turns.append({"from": "function_call", "value": json_text({"name": name, "arguments": arguments})})
+    return {**with_facts(conversation), "conversations": turns}
+
+
+FORMAT: Final = Format(
+    name="sharegpt", title="ShareGPT training data (JSON or JSONL)", matches=matches, read=read, write=write
+)

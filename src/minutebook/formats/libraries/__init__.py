@@ -1,0 +1,1 @@
+"""Histories of other libraries, and our own exports."""

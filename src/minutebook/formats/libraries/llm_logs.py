@@ -1,0 +1,68 @@
+"""The database of the command `llm`: `logs.db`."""
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any, Final
+
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
+from minutebook.formats.messages import assistant, call, result, system, user
+from minutebook.formats.source import Source
+
+
+def matches(tables: Any) -> bool:
+    return has_keys(tables, "conversations", "responses") and tables["responses"] >= {
+        "prompt",
+        "response",
+        "conversation_id",
+    }
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    with source.database() as database:
+        tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        has_tools = {"tool_calls", "tool_results"} <= tables
+        for conversation in database.execute("SELECT * FROM conversations ORDER BY id").fetchall():
+            rows = database.execute(
+                "SELECT * FROM responses WHERE conversation_id = ? ORDER BY id", (conversation["id"],)
+            ).fetchall()
+            items = [
+                item
+                for index, row in enumerate(rows)
+                for item in _items(database, row, has_tools=has_tools, is_first=not index)
+            ]
+            yield SourceConversation(
+                items=items,
+                id=conversation["id"],
+                title=conversation["name"],
+                model=conversation["model"],
+                created_at=items[0].at if items else None,
+            )
+
+
+def _items(
+    database: sqlite3.Connection, row: sqlite3.Row, *, has_tools: bool, is_first: bool
+) -> Iterator[SourceMessage]:
+    place, at = f"response {row['id']}", time_of(row["datetime_utc"])
+    if is_first and row["system"]:
+        yield SourceMessage(system(row["system"]), place, at)
+    for output in _rows(database, "tool_results", row["id"]) if has_tools else ():
+        yield SourceMessage(result(output["tool_call_id"], output["output"] or ""), place, at)
+    if row["prompt"]:
+        yield SourceMessage(user(row["prompt"]), place, at)
+    calls = [
+        call(used["tool_call_id"], used["name"], used["arguments"])
+        for used in (_rows(database, "tool_calls", row["id"]) if has_tools else ())
+    ]
+    columns = dict(row)
+    has_usage = columns.get("input_tokens") is not None
+    usage = {"input_tokens": columns["input_tokens"], "output_tokens": columns["output_tokens"]} if has_usage else None
+    yield SourceMessage(assistant(row["response"], calls), place, at, row["model"], usage)
+
+
+def _rows(database: sqlite3.Connection, table: str, response: str) -> list[sqlite3.Row]:
+    return database.execute(f"SELECT * FROM {table} WHERE response_id = ? ORDER BY id", (response,)).fetchall()  # noqa: S608 - our own table names
+
+
+FORMAT: Final = Format(
+    name="llm", title="the database of the command llm (logs.db)", matches=matches, read=read, kind="sqlite"
+)

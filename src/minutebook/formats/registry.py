@@ -1,0 +1,181 @@
+"""The table of formats, detection, and conversion from one format to another."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final
+
+from minutebook.errors import InvalidSetting, UnreadableInput
+from minutebook.formats.conversation import Format, SourceConversation, describe
+from minutebook.formats.source import Source
+
+GROUP: Final = "minutebook.formats"
+"""The group of entry points that add formats."""
+_MODULES: Final = (
+    "libraries.export",
+    "agents.claude_code",
+    "agents.codex",
+    "agents.gemini_cli",
+    "agents.opencode",
+    "agents.swe_agent",
+    "agents.openhands",
+    "agents.aider",
+    "exports.open_webui",
+    "exports.chatgpt",
+    "exports.claude_ai",
+    "exports.sharegpt",
+    "libraries.langchain",
+    "libraries.pydantic_ai",
+    "libraries.openai_agents",
+    "libraries.llm_logs",
+    "libraries.adk",
+    "requests.vercel",
+    "requests.bedrock",
+    "requests.gemini",
+    "requests.chat",
+    "requests.anthropic",
+    "requests.responses",
+)
+"""Modules of the built-in formats. Of formats that match equally many values, the first is chosen."""
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """All formats by name: those of other packages, then ours.
+
+    Raises:
+        InvalidSetting: an entry point is not a `Format`.
+    """
+    found: dict[str, Format] = {}
+    for entry_point in entry_points(group=GROUP):
+        loaded = entry_point.load()
+        if not isinstance(loaded, Format):
+            raise InvalidSetting(f"entry point {entry_point.name}", loaded, "an instance of minutebook.formats.Format")
+        found[loaded.name] = loaded
+    for module in _MODULES:
+        members = vars(import_module(f"minutebook.formats.{module}"))
+        for name in ("FORMAT", "DATABASE_FORMAT"):
+            if isinstance(members.get(name), Format):
+                found.setdefault(members[name].name, members[name])
+    return found
+
+
+def format_named(name: str) -> Format:
+    """The format with that name.
+
+    Raises:
+        InvalidSetting: there is none.
+    """
+    known = formats()
+    if name not in known:
+        close = get_close_matches(name, known, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InvalidSetting("format", name, f"one of {', '.join(sorted(known))}{hint}")
+    return known[name]
+
+
+def detect(source: str | Path | bytes | Source) -> Format:
+    """The format of a file, by its content.
+
+    Raises:
+        UnreadableInput: no format, or not one alone, matches. The message says what was seen and what is supported.
+    """
+    if not isinstance(source, Source):
+        source = Source(source)
+    sample = source.sample()
+    scores = {
+        name: sum(map(candidate.matches, sample))
+        for name, candidate in formats().items()
+        if candidate.kind == source.kind
+    }
+    best = max(scores, key=lambda name: scores[name], default="")
+    if scores.get(best):
+        return formats()[best]
+    supported = ", ".join(sorted(formats()))
+    seen = (
+        "a SQLite database"
+        if source.kind == "sqlite"
+        else "text"
+        if source.kind == "text"
+        else describe(sample[0] if sample else None)
+    )
+    raise UnreadableInput(
+        source.name,
+        f"is in no known format: it begins with {seen}. Supported: {supported}. Name the format with --from, or add one "
+        f"with an entry point of the group {GROUP}",
+    )
+
+
+def read(source: str | Path | bytes | Source, format: str | None = None) -> Iterator[SourceConversation]:  # noqa: A002 - the natural name for callers
+    """The conversations of a file, one at a time. Pass a `Source` to learn from `skipped` what was not understood.
+
+    Raises:
+        UnreadableInput: the format is not known, or nothing in the file was understood.
+        InvalidSetting: there is no format of that name.
+    """
+    if not isinstance(source, Source):
+        source = Source(source)
+    chosen = detect(source) if format is None else format_named(format)
+    if chosen.kind != source.kind:
+        raise UnreadableInput(source.name, f"is not in the format {chosen.name}, which is {chosen.kind}")
+    is_empty = True
+    for conversation in chosen.read(source):
+        if conversation.items:
+            is_empty = False
+            yield replace(conversation, format=chosen.name)
+    if is_empty:
+        reasons = "; ".join(map(str, source.skipped[:3]))
+        raise UnreadableInput(
+            source.name, f"contains no conversation in the format {chosen.name}" + (f": {reasons}" if reasons else "")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A conversation in another format."""
+
+    value: Any
+    """The JSON value."""
+    lost: tuple[str, ...]
+    """What the format cannot express, by message: "message 3: reasoning_content"."""
+
+
+def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa: A002 - the natural name for callers
+    """The conversation in another format, and what is lost by it.
+
+    Raises:
+        InvalidSetting: there is no format of that name, or it cannot be written.
+    """
+    target = format_named(format)
+    if target.write is None:
+        names = ", ".join(sorted(name for name, known in formats().items() if known.write is not None))
+        raise InvalidSetting("format", format, f"one that can be written: {names}")
+    if conversation.format != target.name:
+        conversation = replace(conversation, data={})
+    value = target.write(conversation)
+    return Converted(value, tuple(_losses(conversation, value, target)))
+
+
+_FORMAT_KEYS: Final = frozenset({"anthropic_blocks", "anthropic_patch", "anthropic_prompt", "gemini_content", "~items"})
+
+
+def _losses(conversation: SourceConversation, value: Any, target: Format) -> Iterator[str]:
+    """What differs when the written value is read again."""
+    written = Source(json.dumps([value] if isinstance(value, list) else value).encode(), name=target.name)
+    again = [message for part in target.read(written) for message in part.messages]
+    original = conversation.messages
+    if len(again) != len(original):
+        yield f"{len(original)} messages became {len(again)}: neighbours of one role were joined"
+    for index, (before, after) in enumerate(zip(original, again, strict=False)):
+        if len(again) != len(original) and before.get("role") != after.get("role"):
+            return
+        for key in before.keys() | after.keys():
+            if key not in _FORMAT_KEYS and before.get(key) != after.get(key) and before.get(key) is not None:
+                yield f"message {index}: {key}"
+        if any(key in before and key not in after for key in _FORMAT_KEYS):
+            yield f"message {index}: details of the original format"

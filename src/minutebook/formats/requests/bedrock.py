@@ -1,0 +1,97 @@
+"""Requests of the Converse API of Amazon Bedrock."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, items_of, list_places, read_each
+from minutebook.formats.messages import json_text, system
+from minutebook.formats.requests.chat import facts_of, without_messages
+from minutebook.formats.source import Source
+from minutebook.record.message import plain_copy
+
+_BLOCKS: Final = frozenset(
+    {"text", "toolUse", "toolResult", "image", "document", "video", "reasoningContent", "cachePoint", "guardContent"}
+)
+
+
+def is_message(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and value.get("role") in {"user", "assistant"}
+        and isinstance(value.get("content"), list)
+        and bool(value["content"])
+        and all(
+            isinstance(block, Mapping) and "type" not in block and block.keys() & _BLOCKS for block in value["content"]
+        )
+    )
+
+
+def matches(value: Any) -> bool:
+    messages = value.get("messages") if isinstance(value, Mapping) else value
+    return is_message(value) or (isinstance(messages, list) and bool(messages) and all(map(is_message, messages)))
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    if is_message(next(iter(source.sample()), None)):
+        items = [item for value in source.values() for item in items_of([_message(value.data)], [value.place])]
+        yield SourceConversation(items=items)
+    else:
+        yield from read_each(source, matches, _conversation)
+
+
+def _conversation(value: Any, place: str) -> SourceConversation:
+    messages = value["messages"] if isinstance(value, Mapping) else value
+    items = items_of(map(_message, messages), list_places(place))
+    if not isinstance(value, Mapping):
+        return SourceConversation(items=items)
+    prompt = "\n".join(str(block["text"]) for block in value.get("system") or () if "text" in block)
+    if prompt:
+        items.insert(0, SourceMessage(system(prompt), f"{place}, system"))
+    facts = facts_of(value)
+    return SourceConversation(
+        items=items, **{**facts, "model": facts["model"] or value.get("modelId")}, data=without_messages(value)
+    )
+
+
+def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message in the format of Anthropic's own API, which has the same structure."""
+    return {"role": message["role"], "content": [_block(block) for block in message["content"]]}
+
+
+def _block(block: Mapping[str, Any]) -> dict[str, Any]:
+    if "toolUse" in block:
+        use = block["toolUse"]
+        return {
+            "type": "tool_use",
+            "id": use.get("toolUseId"),
+            "name": use.get("name"),
+            "input": use.get("input") or {},
+        }
+    if "toolResult" in block:
+        result = block["toolResult"]
+        content = [_result_block(inner) for inner in result.get("content") or ()]
+        tool_result = {"type": "tool_result", "tool_use_id": result.get("toolUseId"), "content": content}
+        return {**tool_result, "is_error": True} if result.get("status") == "error" else tool_result
+    if "reasoningContent" in block:
+        text = block["reasoningContent"].get("reasoningText") or {}
+        return {"type": "thinking", "thinking": text.get("text", ""), "signature": text.get("signature", "")}
+    return _result_block(block)
+
+
+def _result_block(block: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(block.get("text"), str):
+        return {"type": "text", "text": block["text"]}
+    image = block.get("image")
+    if isinstance(image, Mapping) and isinstance((image.get("source") or {}).get("bytes"), str):
+        source = {"type": "base64", "media_type": f"image/{image.get('format')}", "data": image["source"]["bytes"]}
+        return {"type": "image", "source": source}
+    return {"type": "text", "text": json_text(plain_copy(block.get("json", block)))}
+
+
+FORMAT: Final = Format(
+    name="bedrock",
+    title="Amazon Bedrock Converse: requests, lists of messages (JSON or JSONL)",
+    matches=matches,
+    read=read,
+    provider="anthropic",
+)

@@ -1,0 +1,157 @@
+"""OpenAI chat completions: messages, requests, responses, batches, and files with one conversation or message per line."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    has_keys,
+    items_of,
+    list_places,
+    read_each,
+    text_id,
+    time_of,
+)
+from minutebook.formats.source import Source
+from minutebook.record.message import ROLES, Message, plain_copy
+from minutebook.wire.anthropic import BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY
+from minutebook.wire.gemini import GEMINI_KEY
+from minutebook.wire.read import read_input
+from minutebook.wire.responses import ITEMS_KEY
+
+_FOREIGN_PARTS: Final = frozenset(
+    {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "mcp_tool_use", "image", "document"}
+    | {"input_text", "output_text", "input_image", "input_file", "summary_text"}
+)
+"""Types of parts that Anthropic's API or the Responses API has."""
+_OTHER_FORMATS: Final = frozenset({BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, GEMINI_KEY, ITEMS_KEY})
+"""Keys with what other formats need to be written back."""
+
+
+def is_message(value: Any) -> bool:
+    """Whether a value is a chat message."""
+    if (
+        not isinstance(value, Mapping)
+        or value.get("role") not in ROLES
+        or "parts" in value
+        or "toolInvocations" in value
+    ):
+        return False
+    content = value.get("content")
+    if isinstance(content, (list, tuple)):
+        return all(isinstance(part, Mapping) and _is_part(part) for part in content)
+    is_text = isinstance(content, str) or content is None
+    return is_text and bool(value.keys() & {"content", "tool_calls", "function_call", "audio"})
+
+
+def _is_part(part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    return isinstance(kind, str) and kind not in _FOREIGN_PARTS and not part.keys() & {"citations", "signature"}
+
+
+def messages_of(value: Any) -> list[Any] | None:
+    """The messages of a list, a request or a line of a batch; None if it has none."""
+    if isinstance(value, Mapping):
+        body = value.get("body", value.get("params"))
+        if "custom_id" in value and isinstance(body, Mapping):
+            value = body
+        value = value.get("messages")
+    return value if isinstance(value, list) else None
+
+
+def matches(value: Any) -> bool:
+    messages = messages_of(value)
+    if messages is not None:
+        return all(map(is_message, messages)) and not has_keys(value, "anthropic_version")
+    return is_message(value) or _response_of(value) is not None
+
+
+def _response_of(value: Any) -> Any:
+    """The completion of a response or of a line of a batch's output; None if the value is neither."""
+    if has_keys(value, "custom_id", "response") and isinstance(value["response"], Mapping):
+        value = value["response"].get("body")
+    return value if has_keys(value, "choices") and value.get("object") in {None, "chat.completion"} else None
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    if is_message(next(iter(source.sample()), None)):
+        yield read_message_stream(source, is_message)
+    else:
+        yield from read_each(source, matches, _conversation)
+
+
+def read_message_stream(source: Source, matches: Any) -> SourceConversation:
+    """The one conversation of a file whose values are messages."""
+    items: list[SourceMessage] = []
+    for value in source.values():
+        if matches(value.data):
+            items += items_of([value.data], [value.place])
+        else:
+            source.skip(value.place, "is not a message of this format")
+    return SourceConversation(items=items, id=None)
+
+
+def _conversation(value: Any, place: str) -> SourceConversation:
+    response = _response_of(value)
+    if response is not None:
+        answer = read_input(response)
+        at = time_of(response.get("created"))
+        items = [SourceMessage(message, place, at, answer.model, answer.usage) for message in answer.messages]
+        return SourceConversation(
+            items=items, id=text_id(value.get("custom_id", response.get("id"))), model=answer.model
+        )
+    items = items_of(messages_of(value) or (), list_places(place))
+    if not isinstance(value, Mapping):
+        return SourceConversation(items=items)
+    return SourceConversation(items=items, **facts_of(value), data=without_messages(value))
+
+
+def facts_of(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The id, the model, the title and the time of an object with messages."""
+    body = value.get("body", value.get("params"))
+    inner = body if isinstance(body, Mapping) else {}
+    return {
+        "id": next(
+            filter(None, (text_id(value.get(key)) for key in ("id", "custom_id", "conversation_id", "session_id"))),
+            None,
+        ),
+        "model": text_id(value.get("model", inner.get("model"))),
+        "title": text_id(value.get("title")),
+        "created_at": time_of(value.get("created_at", value.get("created"))),
+    }
+
+
+def without_messages(value: Mapping[str, Any], name: str = "messages") -> dict[str, Any]:
+    """The fields around the messages. Their place is kept, so that the order of keys is the same when it is written."""
+    return {key: None if key == name else plain_copy(inner) for key, inner in value.items()}
+
+
+def chat_message(message: Message) -> dict[str, Any]:
+    """The message without what only other formats need."""
+    return {key: plain_copy(value) for key, value in message.items() if key not in _OTHER_FORMATS}
+
+
+def write(conversation: SourceConversation) -> Any:
+    messages = list(map(chat_message, conversation.messages))
+    data = dict(conversation.data) or with_facts(conversation)
+    for name in ("body", "params"):
+        if "custom_id" in data and isinstance(data.get(name), Mapping):
+            return {**data, name: {**data[name], "messages": messages}}
+    return {**data, "messages": messages}
+
+
+def with_facts(conversation: SourceConversation) -> dict[str, Any]:
+    """The id, model and title, for a conversation that comes from another format."""
+    facts = {"id": conversation.id, "model": conversation.model, "title": conversation.title}
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+FORMAT: Final = Format(
+    name="openai-chat",
+    title="OpenAI chat completions: messages, requests, responses, batches (JSON or JSONL)",
+    matches=matches,
+    read=read,
+    write=write,
+)

@@ -1,0 +1,96 @@
+"""Gemini's API: requests, lists of contents, responses."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, read_each
+from minutebook.formats.requests.chat import facts_of, with_facts, without_messages
+from minutebook.formats.source import Source
+from minutebook.record.message import leading_system_count, text_of
+from minutebook.wire.gemini import contents_to_messages, gemini_arguments, messages_to_contents, system_message
+
+_PART_KEYS: Final = frozenset(
+    {"text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode", "toolCall"}
+)
+_SNAKE_KEYS: Final = frozenset(
+    {"function_call", "function_response", "inline_data", "file_data", "codeExecutionResult", "toolResponse"}
+)
+
+
+def is_content(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and value.get("role", "user") in {"user", "model", "function"}
+        and isinstance(value.get("parts"), list)
+        and all(
+            isinstance(part, Mapping) and part.keys() & (_PART_KEYS | _SNAKE_KEYS) and "type" not in part
+            for part in value["parts"]
+        )
+    )
+
+
+def matches(value: Any) -> bool:
+    contents = value.get("contents") if isinstance(value, Mapping) else value
+    if isinstance(contents, list):
+        return bool(contents) and all(map(is_content, contents))
+    return is_content(value) or has_keys(value, "candidates")
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    if not is_content(next(iter(source.sample()), None)):
+        yield from read_each(source, matches, _conversation)
+        return
+    contents, places = [], []
+    for value in source.values():
+        if is_content(value.data):
+            contents.append(value.data)
+            places.append(value.place)
+        else:
+            source.skip(value.place, "is not a content of Gemini's API")
+    yield SourceConversation(items=_items(contents, places))
+
+
+def _items(contents: list[Any], places: list[str]) -> list[SourceMessage]:
+    result: list[SourceMessage] = []
+    index = -1
+    for message in contents_to_messages(contents):
+        index += not message["gemini_content"]["joined"]
+        result.append(SourceMessage(message, places[index]))
+    return result
+
+
+def _conversation(value: Any, place: str) -> SourceConversation:
+    if has_keys(value, "candidates"):
+        contents = [candidate["content"] for candidate in value["candidates"][:1] if has_keys(candidate, "content")]
+        messages = contents_to_messages(contents)
+        usage, model = value.get("usageMetadata"), value.get("modelVersion")
+        items = [SourceMessage(message, place, None, model, usage) for message in messages]
+        return SourceConversation(items=items, id=value.get("responseId"), model=model)
+    contents = value["contents"] if isinstance(value, Mapping) else value
+    places = [place for place, _ in zip(list_places(place, "contents"), contents, strict=False)]
+    items = _items(contents, places)
+    if not isinstance(value, Mapping):
+        return SourceConversation(items=items)
+    instruction = system_message(value.get("systemInstruction", value.get("system_instruction")))
+    if instruction is not None:
+        items.insert(0, SourceMessage(instruction, f"{place}, systemInstruction"))
+    return SourceConversation(items=items, **facts_of(value), data=without_messages(value, "contents"))
+
+
+def write(conversation: SourceConversation) -> Any:
+    messages, data = conversation.messages, dict(conversation.data)
+    original = system_message(data.get("systemInstruction", data.get("system_instruction")))
+    prompt = "\n\n".join(map(text_of, messages[: leading_system_count(messages)]))
+    if data and (original["content"] if original else "") == prompt:
+        return {**data, "contents": messages_to_contents(messages)}
+    return {**(data or with_facts(conversation)), **gemini_arguments(messages)}
+
+
+FORMAT: Final = Format(
+    name="gemini",
+    title="Gemini: requests, lists of contents, responses (JSON or JSONL)",
+    matches=matches,
+    read=read,
+    provider="gemini",
+    write=write,
+)

@@ -1,0 +1,124 @@
+"""OpenAI's Responses API: requests, lists of items, responses."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, read_each
+from minutebook.formats.messages import system, user
+from minutebook.formats.requests.chat import facts_of, with_facts, without_messages
+from minutebook.formats.source import Source
+from minutebook.record.message import leading_system_count, text_of
+from minutebook.wire.responses import items_to_messages, message_to_items
+from minutebook.wire.write import responses_arguments
+
+_ITEM_KINDS: Final = (
+    "_call",
+    "_output",
+    "_call_output",
+    "reasoning",
+    "item_reference",
+    "compaction",
+    "mcp_",
+    "additional_tools",
+)
+_MESSAGE_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "input_file", "refusal", "summary_text"})
+_LISTS: Final = ("input", "items", "output", "data")
+
+
+def is_item(value: Any) -> bool:
+    """Whether a value may be an item. A message with a text may also be a chat message."""
+    if not isinstance(value, Mapping):
+        return False
+    kind = value.get("type")
+    if isinstance(kind, str) and kind != "message":
+        return ("role" not in value or kind == "additional_tools") and (
+            kind.startswith("mcp_") or kind.endswith(_ITEM_KINDS)
+        )
+    content = value.get("content")
+    if value.get("role") not in {"user", "assistant", "system", "developer"} or value.keys() & {"tool_calls", "parts"}:
+        return False
+    is_parts = isinstance(content, (list, tuple)) and all(
+        has_keys(part, "type") and part["type"] in _MESSAGE_PARTS for part in content
+    )
+    return is_parts or isinstance(content, str) or "tools" in value
+
+
+def _items(value: Any) -> tuple[str, list[Any]] | None:
+    """The name and the value of the list of items in a request or response."""
+    if isinstance(value, list):
+        return "", value
+    for name in _LISTS if isinstance(value, Mapping) else ():
+        if isinstance(value.get(name), list):
+            return name, value[name]
+    return (
+        ("input", [user(value["input"])])
+        if has_keys(value, "input", "model") and isinstance(value["input"], str)
+        else None
+    )
+
+
+def matches(value: Any) -> bool:
+    found = _items(value)
+    if found is None:
+        return is_item(value)
+    name, items = found
+    is_named = name in {"input", "output"} or (name == "data" and value.get("object") == "list") or name == "items"
+    return bool(items) and all(map(is_item, items)) and (is_named or any("type" in item for item in items))
+
+
+def read(source: Source) -> Iterator[SourceConversation]:
+    if not is_item(next(iter(source.sample()), None)):
+        yield from read_each(source, matches, _conversation)
+        return
+    items, places = [], []
+    for value in source.values():
+        if is_item(value.data):
+            items.append(value.data)
+            places.append(value.place)
+        else:
+            source.skip(value.place, "is not an item of the Responses API")
+    yield SourceConversation(items=numbered_messages(items, places))
+
+
+def numbered_messages(items: Sequence[Mapping[str, Any]], places: Sequence[str]) -> list[SourceMessage]:
+    """The messages of items, each with the place of its first item."""
+    result: list[SourceMessage] = []
+    position = 0
+    for message in items_to_messages(items):
+        result.append(SourceMessage(message, places[min(position, len(places) - 1)]))
+        position += len(message_to_items(message))
+    return result
+
+
+def _conversation(value: Any, place: str) -> SourceConversation:
+    name, items = _items(value) or ("", [])
+    places = [place for place, _ in zip(list_places(place, name or "items"), items, strict=False)]
+    messages = numbered_messages(items, places)
+    if not isinstance(value, Mapping):
+        return SourceConversation(items=messages)
+    instructions = value.get("instructions")
+    if isinstance(instructions, str) and instructions and name != "output":
+        messages.insert(0, SourceMessage(system(instructions), f"{place}, instructions"))
+    if name == "output" and messages and isinstance(value.get("usage"), Mapping):
+        last = messages[-1]
+        messages[-1] = SourceMessage(last.message, last.place, None, value.get("model"), value["usage"])
+    return SourceConversation(items=messages, **facts_of(value), data=without_messages(value, name))
+
+
+def write(conversation: SourceConversation) -> Any:
+    messages, data = conversation.messages, dict(conversation.data)
+    name = next((name for name in _LISTS if name in data and data[name] is None), None)
+    if name is None:
+        return {**with_facts(conversation), **responses_arguments(messages)}
+    leading = leading_system_count(messages) if data.get("instructions") == text_of(messages[0]) else 0
+    items = [item for message in messages[min(leading, 1) :] for item in message_to_items(message)]
+    return {**data, name: items}
+
+
+FORMAT: Final = Format(
+    name="openai-responses",
+    title="OpenAI Responses: requests, lists of items, responses (JSON or JSONL)",
+    matches=matches,
+    read=read,
+    write=write,
+)

@@ -1,0 +1,314 @@
+"""A file as JSON values, lines of text or a SQLite database, read in constant memory.
+
+Gzip and byte-order marks are handled here. A JSON array at the top is read element by element, JSONL line by line; both give
+the same values, so a format does not need to know which of the two it is in.
+"""
+
+import gzip
+import io
+import json
+import sqlite3
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal, NoReturn, cast
+
+from minutebook.errors import UnreadableInput
+
+Kind = Literal["json", "text", "sqlite"]
+_BOM: Final = b"\xef\xbb\xbf"
+_SQLITE: Final = b"SQLite format 3\x00"
+_CHUNK: Final = 1 << 16
+_SAMPLE_VALUES: Final = 60
+_SAMPLE_CHARACTERS: Final = 20_000
+_END_MARGIN: Final = 24
+"""A syntax error so close to the end of what was read may be due to the rest that was not read yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One JSON value of a file: a line of JSONL, an element of the array, or the whole document."""
+
+    data: Any
+    place: str
+    """Where it is, for messages to the user: "line 12", "element 3", or "the document"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A part of a file that was not understood."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
+
+
+class Source:
+    """A file, standard input ("-") or bytes. `advance` is called with the number of bytes read from a file.
+
+    Raises, while reading:
+        UnreadableInput: the file is empty, damaged or not JSON where JSON is expected.
+    """
+
+    def __init__(
+        self, source: str | Path | bytes, *, name: str | None = None, advance: Callable[[int], None] | None = None
+    ) -> None:
+        if source == "-":
+            source, name = sys.stdin.buffer.read(), "stdin"
+        self._bytes = source if isinstance(source, bytes) else None
+        self._path = None if isinstance(source, bytes) else Path(source)
+        self.name = name or (str(self._path) if self._path is not None else "input")
+        self.skipped: list[Skipped] = []
+        """The parts that the format did not understand, as far as the file was read."""
+        self._advance = advance
+        with self._open(advance=None) as stream:
+            start = _read_start(stream, self.name)
+        self.kind = _kind_of(start)
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the file; None for bytes and standard input."""
+        return self._path
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its endings, for conversations that have no id."""
+        return self.name if self._path is None else self._path.name.removesuffix(".gz").partition(".")[0] or "file"
+
+    def skip(self, place: str, reason: str) -> None:
+        """Note that a part of the file was not understood."""
+        self.skipped.append(Skipped(place, reason))
+
+    def sample(self) -> list[Any]:
+        """What a format is detected by: the first values, the text's beginning, or the tables with their columns."""
+        if self.kind == "sqlite":
+            with self.database() as database:
+                return [_tables(database)]
+        if self.kind == "text":
+            with self._text(advance=None) as text:
+                return [text.read(_SAMPLE_CHARACTERS)]
+        values = self._values(advance=None)
+        sample: list[Any] = []
+        try:
+            sample.extend(value.data for value in islice(values, _SAMPLE_VALUES))
+        except UnreadableInput:
+            if not sample:
+                raise  # otherwise the damage is reported when the file is read
+        return sample
+
+    def values(self) -> Iterator[Value]:
+        """The JSON values of the file. An incomplete last line is skipped: a program may still be writing it."""
+        return self._values(self._advance)
+
+    def text_lines(self) -> Iterator[tuple[int, str]]:
+        """The lines of a text with their numbers."""
+        with self._text(self._advance) as text:
+            yield from enumerate(text, 1)
+
+    @contextmanager
+    def database(self) -> Iterator[sqlite3.Connection]:
+        """The SQLite database, opened for reading."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = self._path
+            if path is None or self._is_gzipped():
+                path = Path(folder) / "copy.db"
+                with self._open(advance=None) as stream, path.open("wb") as copy:
+                    copy.writelines(iter(lambda: stream.read(_CHUNK), b""))
+            try:
+                connection = sqlite3.connect(f"file:{path.absolute()}?mode=ro", uri=True)
+                connection.row_factory = sqlite3.Row
+                yield connection
+            except sqlite3.DatabaseError as error:
+                raise UnreadableInput(self.name, f"the SQLite database cannot be read: {error}") from None
+            finally:
+                connection.close()
+
+    def _is_gzipped(self) -> bool:
+        if self._bytes is not None:
+            return self._bytes[:2] == b"\x1f\x8b"
+        assert self._path is not None
+        with self._path.open("rb") as stream:
+            return stream.read(2) == b"\x1f\x8b"
+
+    @contextmanager
+    def _open(self, advance: Callable[[int], None] | None) -> Iterator[io.BufferedIOBase]:
+        with io.BytesIO(self._bytes) if self._bytes is not None else cast("Path", self._path).open("rb") as raw:
+            stream: Any = raw if advance is None else _CountingReader(raw, advance)
+            yield cast("io.BufferedIOBase", gzip.GzipFile(fileobj=stream) if self._is_gzipped() else stream)
+
+    @contextmanager
+    def _text(self, advance: Callable[[int], None] | None) -> Iterator["io.TextIOWrapper[Any]"]:
+        with self._open(advance) as stream:
+            text = io.TextIOWrapper(cast("Any", stream), encoding="utf-8-sig", errors="surrogateescape", newline="\n")
+            try:
+                yield text
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise UnreadableInput(self.name, f"the gzip data is damaged: {error}") from None
+
+    def _values(self, advance: Callable[[int], None] | None) -> Iterator[Value]:
+        with self._text(advance) as text:
+            start = _Buffer(text, self.name)
+            if start.is_array():
+                yield from start.elements()
+            elif start.is_lines():
+                yield from self._lines(start)
+            else:
+                yield Value(start.document(), "the document")
+
+    def _lines(self, buffer: "_Buffer") -> Iterator[Value]:
+        for number, line in buffer.lines():
+            if not line.strip():
+                continue
+            try:
+                yield Value(parse_json(line), f"line {number}")
+            except (ValueError, RecursionError) as error:
+                reason = "is incomplete" if not line.endswith("\n") else f"is not JSON ({error})"
+                self.skip(f"line {number}", reason)
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON strictly: NaN and infinities are refused."""
+    return _DECODER.decode(text)
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_reject_constant)
+
+
+class _Buffer:
+    """The text of a JSON file, read in growing chunks."""
+
+    def __init__(self, text: "io.TextIOWrapper[Any]", name: str) -> None:
+        self._text = text
+        self._name = name
+        self._buffer = text.read(_CHUNK)
+        self._position = 0
+
+    def is_array(self) -> bool:
+        """Whether the file is one array. A list on each line is JSONL."""
+        return self._buffer.lstrip()[:1] == "[" and not self.is_lines()
+
+    def is_lines(self) -> bool:
+        """Whether the first line is a complete value and others follow."""
+        line, newline, rest = self._buffer.lstrip().partition("\n")
+        while not newline and self._grow():
+            line, newline, rest = self._buffer.lstrip().partition("\n")
+        try:
+            parse_json(line)
+        except (ValueError, RecursionError):
+            return False
+        return bool(rest.strip() or self._text.read(1).strip())
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        self._text.seek(0)
+        yield from enumerate(self._text, 1)
+
+    def document(self) -> Any:
+        self._buffer += self._text.read()
+        try:
+            return parse_json(self._buffer.strip())
+        except (ValueError, RecursionError) as error:
+            raise self._error(error) from None
+
+    def elements(self) -> Iterator[Value]:
+        """The elements of the array, one at a time."""
+        self._position = self._buffer.index("[") + 1
+        index = 0
+        while self._next_character() not in {"]", ""}:
+            yield Value(self._element(index), f"element {index}")
+            index += 1
+            if self._next_character() == ",":
+                self._position += 1
+            elif self._next_character() != "]":
+                raise UnreadableInput(self._name, f"is incomplete: it ends after element {index - 1}")
+            self._buffer, self._position = self._buffer[self._position :], 0
+        if self._next_character() == "":
+            raise UnreadableInput(self._name, f"is incomplete: it ends after element {index - 1}")
+
+    def _element(self, index: int) -> Any:
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._buffer, self._position)
+            except json.JSONDecodeError as error:
+                may_continue = error.msg.startswith("Unterminated") or error.pos > len(self._buffer) - _END_MARGIN
+                if may_continue and self._grow():
+                    continue
+                if may_continue:
+                    raise UnreadableInput(self._name, f"is incomplete: it ends within element {index}") from None
+                raise self._error(error, f"element {index}: ") from None
+            except (ValueError, RecursionError) as error:
+                raise self._error(error, f"element {index}: ") from None
+            if end == len(self._buffer) and self._grow():
+                continue  # a number may go on
+            self._position = end
+            return value
+
+    def _next_character(self) -> str:
+        while True:
+            while self._position < len(self._buffer) and self._buffer[self._position].isspace():
+                self._position += 1
+            if self._position < len(self._buffer):
+                return self._buffer[self._position]
+            if not self._grow():
+                return ""
+
+    def _grow(self) -> bool:
+        more = self._text.read(max(_CHUNK, len(self._buffer)))
+        self._buffer += more
+        return bool(more)
+
+    def _error(self, error: Exception, where: str = "") -> UnreadableInput:
+        line = error.lineno if isinstance(error, json.JSONDecodeError) and not where else None
+        return UnreadableInput(self._name, f"{where}not JSON ({error})", line)
+
+
+class _CountingReader(io.RawIOBase):
+    """A stream that calls `advance` with the number of bytes read."""
+
+    def __init__(self, stream: Any, advance: Callable[[int], None]) -> None:
+        self._stream = stream
+        self._advance = advance
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = int(self._stream.readinto(buffer))
+        self._advance(count)
+        return count
+
+
+def _read_start(stream: io.BufferedIOBase, name: str) -> bytes:
+    try:
+        start = stream.read(_CHUNK)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UnreadableInput(name, f"the gzip data is damaged: {error}") from None
+    if not start.removeprefix(_BOM).strip():
+        raise UnreadableInput(name, "is empty")
+    return start
+
+
+def _kind_of(start: bytes) -> Kind:
+    if start.startswith(_SQLITE):
+        return "sqlite"
+    text = start.removeprefix(_BOM).lstrip()
+    return "json" if text[:1] in {b"{", b"["} else "text"
+
+
+def _tables(database: sqlite3.Connection) -> Mapping[str, frozenset[str]]:
+    """The columns of each table."""
+    names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {
+        name: frozenset(row[1] for row in database.execute("SELECT * FROM pragma_table_info(?)", (name,)))
+        for name in names
+    }

@@ -1,0 +1,228 @@
+"""Contents of Gemini's API to chat messages and back without loss.
+
+One content may be several messages: every function response becomes a tool message. A part that a chat message cannot
+express (thought signatures, executed code, missing ids) is stored in the message under `GEMINI_KEY` and written back
+while the message is unchanged. Field names are read in both spellings, `functionCall` and `function_call`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+from minutebook.errors import InvalidMessage
+from minutebook.record.message import Message, is_result, is_system, leading_system_count, plain_copy, role_of, text_of
+
+GEMINI_KEY: Final = "gemini_content"
+"""The key of a message for its original parts, and for the content that it shares with the message before it."""
+Part = Mapping[str, Any]
+_TEXT_KEYS: Final = frozenset({"text"})
+
+
+def contents_to_messages(contents: Iterable[Any]) -> list[dict[str, Any]]:
+    """The chat messages for a list of contents.
+
+    Raises:
+        InvalidMessage: a content has no list of parts; `index` is the content's.
+    """
+    reader = _ContentReader()
+    messages: list[dict[str, Any]] = []
+    for index, content in enumerate(contents):
+        messages += reader.messages(content, index)
+    return messages
+
+
+def system_message(instruction: Any) -> dict[str, Any] | None:
+    """The system message for a `systemInstruction`: a text, or a content with parts. None if it has no text."""
+    if isinstance(instruction, Mapping):
+        parts = [part for part in instruction.get("parts") or () if isinstance(part, Mapping)]
+        text = "\n".join(str(part["text"]) for part in parts if "text" in part)
+    else:
+        text = instruction if isinstance(instruction, str) else ""
+    return {"role": "system", "content": text} if text else None
+
+
+def messages_to_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The contents for chat messages without their leading system messages, which are the `systemInstruction`."""
+    contents: list[dict[str, Any]] = []
+    previous: Message = {}
+    names: dict[str, str] = {}
+    for message in messages[leading_system_count(messages) :]:
+        stored = message.get(GEMINI_KEY) or {}
+        parts = _parts(message, names)
+        joins = stored.get("joined", is_result(message) and is_result(previous) and GEMINI_KEY not in message)
+        if joins and contents:
+            contents[-1]["parts"] += parts
+        else:
+            content = {"role": "model" if role_of(message) == "assistant" else "user", "parts": parts}
+            contents.append({**content, **plain_copy(stored.get("fields", {}))})
+        previous = message
+    return contents
+
+
+def gemini_arguments(messages: Sequence[Message]) -> dict[str, Any]:
+    """`contents`, and `systemInstruction` if there is a system message, for a `generateContent` request."""
+    text = "\n\n".join(map(text_of, messages[: leading_system_count(messages)]))
+    instruction = {"systemInstruction": {"parts": [{"text": text}]}} if text else {}
+    return {"contents": messages_to_contents(messages), **instruction}
+
+
+class _ContentReader:
+    """Converts contents one by one. Calls without an id are paired with responses by name and order."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[str, str]] = []
+        """Name and id of the calls that have no response yet."""
+        self._made_ids = 0
+
+    def messages(self, content: Any, index: int) -> list[dict[str, Any]]:
+        if not isinstance(content, Mapping) or not isinstance(content.get("parts"), (list, tuple)):
+            raise InvalidMessage("parts", "is not a list; expected a content with role and parts", index)
+        parts = content["parts"]
+        if not all(isinstance(part, Mapping) for part in parts):
+            raise InvalidMessage("parts", "has an item that is not an object", index)
+        if content.get("role") == "model":
+            messages = [self._assistant(parts)]
+        else:
+            messages = [self._result(part) for part in parts if _field(part, "functionResponse") is not None]
+            rest = [part for part in parts if _field(part, "functionResponse") is None]
+            if rest or not messages:
+                messages.append(_user(rest))
+        self._store_form(messages, content)
+        return messages
+
+    def _assistant(self, parts: Sequence[Part]) -> dict[str, Any]:
+        calls = [self._call(part) for part in parts if _field(part, "functionCall") is not None]
+        text = "".join(str(part["text"]) for part in parts if "text" in part and not part.get("thought"))
+        message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+        if calls:
+            message["tool_calls"] = calls
+        return _with_parts(message, parts)
+
+    def _call(self, part: Part) -> dict[str, Any]:
+        call = _field(part, "functionCall")
+        name = str(call.get("name") or "")
+        call_id = call.get("id")
+        if not isinstance(call_id, str) or not call_id:
+            self._made_ids += 1
+            call_id = f"call_{self._made_ids}"
+        self._open.append((name, call_id))
+        arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+    def _result(self, part: Part) -> dict[str, Any]:
+        response = _field(part, "functionResponse")
+        name, call_id = str(response.get("name") or ""), response.get("id")
+        if not isinstance(call_id, str) or not call_id:
+            call_id = next((open_id for open_name, open_id in self._open if open_name == name), "")
+        self._open = [call for call in self._open if call[1] != call_id]
+        message = {"role": "tool", "tool_call_id": call_id, "name": name, "content": _response_text(response)}
+        return _with_parts(message, [part])
+
+    @staticmethod
+    def _store_form(messages: list[dict[str, Any]], content: Mapping[str, Any]) -> None:
+        """Note which messages share the content, and its other fields."""
+        fields = {key: plain_copy(value) for key, value in content.items() if key not in {"role", "parts"}}
+        if "role" not in content:
+            fields["role"] = "user"
+        for index, message in enumerate(messages):
+            stored = message.setdefault(GEMINI_KEY, {})
+            stored["joined"] = bool(index)
+            if fields and not index:
+                stored["fields"] = fields
+
+
+def _field(part: Part, name: str) -> Any:
+    """A field of a part in either spelling; None if it is missing or not an object."""
+    snake_name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    value = part.get(name, part.get(snake_name))
+    return value if isinstance(value, Mapping) else None
+
+
+def _user(parts: Sequence[Part]) -> dict[str, Any]:
+    texts = [str(part["text"]) for part in parts if part.keys() == _TEXT_KEYS]
+    if len(texts) == len(parts):
+        content: Any = texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts] or ""
+    else:
+        content = [_chat_part(part) for part in parts]
+    return _with_parts({"role": "user", "content": content}, parts)
+
+
+def _chat_part(part: Part) -> dict[str, Any]:
+    """The part as a part of a chat message. What chat completions do not have becomes a text with its JSON."""
+    data, file = _field(part, "inlineData"), _field(part, "fileData")
+    if "text" in part:
+        return {"type": "text", "text": str(part["text"])}
+    media_type = str((data or file or {}).get("mimeType") or (data or file or {}).get("mime_type") or "")
+    if data is not None and media_type.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data.get('data', '')}"}}
+    if file is not None and media_type.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": str(file.get("fileUri") or file.get("file_uri") or "")}}
+    return {"type": "text", "text": json.dumps(plain_copy(part), ensure_ascii=False)}
+
+
+def _response_text(response: Mapping[str, Any]) -> str:
+    value = response.get("response")
+    if isinstance(value, Mapping) and len(value) == 1:
+        text = value.get("output", value.get("result"))
+        if isinstance(text, str):
+            return text
+    return json.dumps(plain_copy(value), ensure_ascii=False)
+
+
+def _with_parts(message: dict[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
+    """The message, with its original parts if the parts built from it differ."""
+    if _derived_parts(message, {}) != [plain_copy(part) for part in parts]:
+        message[GEMINI_KEY] = {"parts": plain_copy(parts), "of": _digest(message)}
+    return message
+
+
+def _digest(message: Message) -> str:
+    """A digest of the message without its original parts: if it differs, the message was changed."""
+    fields = {key: value for key, value in message.items() if key != GEMINI_KEY}
+    return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _parts(message: Message, names: dict[str, str]) -> list[dict[str, Any]]:
+    for call in message.get("tool_calls") or ():
+        names[str(call.get("id"))] = str((call.get("function") or {}).get("name") or "")
+    stored = message.get(GEMINI_KEY) or {}
+    if "parts" in stored and stored.get("of") == _digest(message):
+        copy: list[dict[str, Any]] = plain_copy(stored["parts"])
+        return copy
+    return _derived_parts(message, names)
+
+
+def _derived_parts(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The parts built from the message alone."""
+    if is_result(message):
+        call_id = str(message.get("tool_call_id") or "")
+        response = {"name": message.get("name") or names.get(call_id, ""), "response": {"output": text_of(message)}}
+        return [{"functionResponse": {"id": call_id, **response} if call_id else response}]
+    content = message.get("content")
+    texts = [{"text": content}] if isinstance(content, str) and content else []
+    if isinstance(content, (list, tuple)):
+        texts = [_part_of(part) for part in content if isinstance(part, Mapping)]
+    calls = [_function_call(call) for call in message.get("tool_calls") or ()]
+    return texts + calls or [{"text": text_of(message) if not is_system(message) else ""}]
+
+
+def _function_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function") or call.get("custom") or {}
+    try:
+        arguments = json.loads(function.get("arguments") or "{}")
+    except (ValueError, RecursionError):
+        arguments = {"arguments": function.get("arguments")}
+    name = {"name": function.get("name"), "args": arguments if isinstance(arguments, dict) else {"value": arguments}}
+    return {"functionCall": {"id": call["id"], **name} if call.get("id") else name}
+
+
+def _part_of(part: Mapping[str, Any]) -> dict[str, Any]:
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, Mapping) else None
+    if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
+        media_type, _, data = url.removeprefix("data:").partition(";base64,")
+        return {"inlineData": {"mimeType": media_type, "data": data}}
+    if isinstance(url, str):
+        return {"fileData": {"mimeType": "image/*", "fileUri": url}}
+    return {"text": str(part.get("text") or "")}

@@ -1,0 +1,168 @@
+"""Every format: detection, reading, damaged and mixed files."""
+
+import gzip
+import json
+
+import pytest
+
+from minutebook import check
+from minutebook.errors import InvalidSetting, UnreadableInput
+from minutebook.formats import Source, convert, detect, format_named, formats, read
+from minutebook.record.message import call_names, text_of
+from tests.formats.samples import ANSWER, CITY, QUESTION, RESULT, SAMPLES, WITHOUT_TOOLS
+
+BOM = b"\xef\xbb\xbf"
+JSON_SAMPLES = [name for name, (format_name, _) in SAMPLES.items() if formats()[format_name].kind == "json"]
+LINES = [name for name in JSON_SAMPLES if SAMPLES[name][1].count(b"\n") > 1]
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_file_is_detected_by_its_content(sample: str) -> None:
+    name, content = SAMPLES[sample]
+
+    assert detect(content).name == name
+    assert detect(gzip.compress(content)).name == name
+    if formats()[name].kind != "sqlite":
+        assert detect(BOM + content).name == name
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_the_conversation_of_every_format_is_read_completely(sample: str) -> None:
+    name, content = SAMPLES[sample]
+    source = Source(content)
+    conversation = next(read(source))
+    messages = [message for message in conversation.messages if message["role"] != "system"]
+
+    assert source.skipped == []
+    assert [text_of(message) for message in messages if message["role"] == "user"] == [QUESTION]
+    assert text_of(messages[-1]) == ANSWER
+    if sample not in WITHOUT_TOOLS:
+        assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+        assert call_names(messages[1]) == ["find_order"]
+        assert json.loads(messages[1]["tool_calls"][0]["function"]["arguments"]) == CITY
+        assert text_of(messages[2]) == RESULT
+    assert check(conversation.messages, provider=formats()[name].provider) == []
+    assert all(item.place for item in conversation.items)
+
+
+@pytest.mark.parametrize("sample", JSON_SAMPLES)
+def test_no_other_format_reads_a_file_silently(sample: str) -> None:
+    """The confusion matrix: a format that is named by mistake refuses the file, or reports what it skipped."""
+    name, content = SAMPLES[sample]
+    related = {
+        "openai-chat",
+        "anthropic",
+        "openai-responses",
+        "bedrock",
+        "swe-agent",
+    }  # texts without calls are the same
+    for other, candidate in formats().items():
+        if other == name or candidate.kind != "json" or {name, other} <= related:
+            continue
+        source = Source(content)
+        try:
+            conversations = list(read(source, other))
+        except UnreadableInput:
+            continue
+        assert source.skipped, f"{other} read {len(conversations)} conversations of {name}"
+
+
+@pytest.mark.parametrize("sample", JSON_SAMPLES)
+def test_a_truncated_file_keeps_its_format_or_is_refused(sample: str) -> None:
+    name, content = SAMPLES[sample]
+    for share in (0.3, 0.6, 0.9, 0.99):
+        source_bytes = content[: int(len(content) * share)]
+        source = Source(source_bytes)
+        try:
+            found = detect(source).name
+            conversations = list(read(source))
+        except UnreadableInput:
+            continue
+        assert found == name or {found, name} <= {"openai-chat", "anthropic", "openai-responses", "gemini"}
+        assert source.skipped or sum(len(conversation.items) for conversation in conversations) <= 10
+
+
+@pytest.mark.parametrize("sample", LINES)
+def test_lines_of_another_format_are_reported(sample: str) -> None:
+    name, content = SAMPLES[sample]
+    foreign = b'{"type": "thread.unknown", "payload_of": "another program"}\n'
+    source = Source(content.rstrip(b"\n") + b"\n" + foreign * 10)
+
+    assert detect(source).name == name
+    list(read(source))
+    assert len(source.skipped) == 10
+    first = len(content.splitlines()) + 1
+    assert source.skipped[0].place == f"line {first}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"  \n",
+        b"plain text",
+        b'{"a": 1}',
+        b"[1, 2]",
+        b'[{"role": "robot", "content": "x"}]',
+        b"SQLite format 3\x00",
+        b"\x1f\x8b damaged",
+    ],
+)
+def test_a_file_in_no_known_format_is_refused(content: bytes) -> None:
+    with pytest.raises(UnreadableInput):
+        list(read(content))
+
+
+def test_the_refusal_says_what_was_seen_and_what_is_supported() -> None:
+    with pytest.raises(UnreadableInput) as refused:
+        detect(b'{"threads": []}')
+
+    assert "an object with the keys 'threads'" in str(refused.value)
+    assert "claude-code" in str(refused.value)
+    assert "--from" in str(refused.value)
+
+
+def test_an_unknown_format_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InvalidSetting, match="did you mean claude-code"):
+        format_named("claude_code")
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("target", [name for name, known in formats().items() if known.write is not None])
+def test_a_conversation_in_another_format_is_detected_and_read_again(sample: str, target: str) -> None:
+    conversation = next(read(SAMPLES[sample][1]))
+    converted = convert(conversation, target)
+    again = next(read(json.dumps(converted.value).encode(), target))
+
+    assert [text_of(message) for message in again.messages if message["role"] != "system"][-1] == ANSWER
+    if sample not in WITHOUT_TOOLS:
+        assert [call_names(message) for message in again.messages if message.get("tool_calls")] == [["find_order"]]
+        assert check(again.messages, provider=formats()[target].provider) == []
+
+
+def test_branches_of_a_tree_are_conversations_of_their_own() -> None:
+    first, second = read(SAMPLES["chatgpt export"][1])
+
+    assert (first.id, first.branch_of) == ("chat-1", None)
+    assert second.branch_of == "chat-1"
+    assert text_of(second.messages[-1]) == "I do not know."
+    assert first.messages[:3] == second.messages[:3]
+
+
+def test_a_claude_code_message_in_several_lines_is_one_message_with_its_usage() -> None:
+    (conversation,) = read(SAMPLES["claude code session"][1])
+
+    assert conversation.id == "s-1"
+    assert conversation.title == "Find an order"
+    assert conversation.model == "claude-opus-4-6"
+    assert conversation.items[1].usage is not None
+    assert conversation.items[1].message["anthropic_blocks"][0]["type"] == "thinking"
+    assert conversation.items[1].place == "line 3"
+
+
+def test_the_usage_of_a_codex_turn_belongs_to_its_answer() -> None:
+    (conversation,) = read(SAMPLES["codex session"][1])
+
+    assert conversation.items[-1].usage is not None
+    assert conversation.items[-1].usage["input_tokens_details"] == {"cached_tokens": 5}
+    assert conversation.model == "gpt-5"

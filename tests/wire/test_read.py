@@ -164,7 +164,7 @@ def test_a_changed_result_is_sent_changed_with_its_cache_mark():
         (["hi"], "is text in a list"),
         ([None], "message 0: it is a NoneType"),
         ({"content": "hi"}, "role is None"),
-        ({"role": "user", "parts": []}, "Gemini"),
+        ({"role": "user", "parts": []}, "parts is empty"),
         (
             {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f"}]},
             r"content\[0\].input is missing",

@@ -1,15 +1,16 @@
 """What every format reads and writes: conversations with their messages in chat form."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from minutebook.errors import InvalidMessage
 from minutebook.formats.source import Kind, Source
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider
-from minutebook.wire.read import read as read_messages
+from minutebook.wire.read import read_numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class SourceConversation:
     """The name of the file's format."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """The fields around the messages, as they are in the file. Writing the same format restores them."""
+    original: Any = None
+    """The JSON value that the conversation was read from, if it is one value. It is written back if nothing was changed."""
 
     @property
     def messages(self) -> list[Message]:
@@ -84,15 +87,21 @@ def read_each(
         except InvalidMessage as error:
             source.skip(value.place, str(error))
             continue
-        yield from (result,) if isinstance(result, SourceConversation) else result
+        if isinstance(result, SourceConversation):
+            yield replace(result, original=value.data)
+        else:
+            yield from result
 
 
-def items_of(messages: Iterable[Any], places: Iterable[str], **facts: Any) -> list[SourceMessage]:
-    """Read messages in any provider's format, one at a time, each with its place."""
+def items_of(
+    messages: Iterable[Any], places: Iterable[str], *, is_anthropic: bool = False, **facts: Any
+) -> list[SourceMessage]:
+    """Read messages in any provider's format, each with its place. `places` may be longer."""
+    given = list(messages)
+    places_by_index = list(islice(places, len(given)))
     return [
-        SourceMessage(message, place, **facts)
-        for given, place in zip(messages, places, strict=False)
-        for message in read_messages([given])
+        SourceMessage(message, places_by_index[index], **facts)
+        for index, message in read_numbered(given, is_anthropic=is_anthropic)
     ]
 
 

@@ -1,7 +1,7 @@
 """The table of formats, detection, and conversion from one format to another."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -13,6 +13,8 @@ from typing import Any, Final
 from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.formats.conversation import Format, SourceConversation, describe
 from minutebook.formats.source import Source
+from minutebook.record.message import Message
+from minutebook.wire.write import FORMAT_KEYS
 
 GROUP: Final = "minutebook.formats"
 """The group of entry points that add formats."""
@@ -22,7 +24,7 @@ _MODULES: Final = (
     "agents.codex",
     "agents.gemini_cli",
     "agents.opencode",
-    "agents.swe_agent",
+    "agents.swe_trajectory",
     "agents.openhands",
     "agents.aider",
     "exports.open_webui",
@@ -156,26 +158,27 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
         names = ", ".join(sorted(name for name, known in formats().items() if known.write is not None))
         raise InvalidSetting("format", format, f"one that can be written: {names}")
     if conversation.format != target.name:
-        conversation = replace(conversation, data={})
+        conversation = replace(conversation, data={}, original=None)
+    if conversation.original is not None and _read_back(conversation.original, target) == conversation.messages:
+        return Converted(conversation.original, ())
     value = target.write(conversation)
-    return Converted(value, tuple(_losses(conversation, value, target)))
+    return Converted(value, tuple(_losses(conversation.messages, _read_back(value, target))))
 
 
-_FORMAT_KEYS: Final = frozenset({"anthropic_blocks", "anthropic_patch", "anthropic_prompt", "gemini_content", "~items"})
+def _read_back(value: Any, target: Format) -> list[Message]:
+    """The messages that are read from a written value."""
+    source = Source(json.dumps([value] if isinstance(value, list) else value).encode(), name=target.name)
+    return [message for conversation in target.read(source) for message in conversation.messages]
 
 
-def _losses(conversation: SourceConversation, value: Any, target: Format) -> Iterator[str]:
+def _losses(original: Sequence[Message], written: Sequence[Message]) -> Iterator[str]:
     """What differs when the written value is read again."""
-    written = Source(json.dumps([value] if isinstance(value, list) else value).encode(), name=target.name)
-    again = [message for part in target.read(written) for message in part.messages]
-    original = conversation.messages
-    if len(again) != len(original):
-        yield f"{len(original)} messages became {len(again)}: neighbours of one role were joined"
-    for index, (before, after) in enumerate(zip(original, again, strict=False)):
-        if len(again) != len(original) and before.get("role") != after.get("role"):
-            return
-        for key in before.keys() | after.keys():
-            if key not in _FORMAT_KEYS and before.get(key) != after.get(key) and before.get(key) is not None:
+    if len(written) != len(original):
+        yield f"{len(original)} messages became {len(written)}"
+        return
+    for index, (before, after) in enumerate(zip(original, written, strict=True)):
+        for key, value in before.items():
+            if key not in FORMAT_KEYS and value is not None and value != after.get(key):
                 yield f"message {index}: {key}"
-        if any(key in before and key not in after for key in _FORMAT_KEYS):
+        if any(key in before and key not in after for key in FORMAT_KEYS):
             yield f"message {index}: details of the original format"

@@ -6,7 +6,7 @@ while the message is unchanged. Field names are read in both spellings, `functio
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -25,11 +25,15 @@ def contents_to_messages(contents: Iterable[Any]) -> list[dict[str, Any]]:
     Raises:
         InvalidMessage: a content has no list of parts; `index` is the content's.
     """
+    return [message for _, message in numbered_messages(contents)]
+
+
+def numbered_messages(contents: Iterable[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Like `contents_to_messages`, each with the index of its content."""
     reader = _ContentReader()
-    messages: list[dict[str, Any]] = []
     for index, content in enumerate(contents):
-        messages += reader.messages(content, index)
-    return messages
+        for message in reader.messages(content, index):
+            yield index, message
 
 
 def system_message(instruction: Any) -> dict[str, Any] | None:
@@ -77,8 +81,12 @@ class _ContentReader:
 
     def messages(self, content: Any, index: int) -> list[dict[str, Any]]:
         if not isinstance(content, Mapping) or not isinstance(content.get("parts"), (list, tuple)):
-            raise InvalidMessage("parts", "is not a list; expected a content with role and parts", index)
+            raise InvalidMessage(
+                "parts", "is not a list; expected a content of Gemini's API with role and parts", index
+            )
         parts = content["parts"]
+        if not parts:
+            raise InvalidMessage("parts", "is empty; expected a content of Gemini's API with at least one part", index)
         if not all(isinstance(part, Mapping) for part in parts):
             raise InvalidMessage("parts", "has an item that is not an object", index)
         if content.get("role") == "model":

@@ -14,7 +14,8 @@ from minutebook.record.message import CALL_BLOCKS, Message, is_result
 from minutebook.record.shapes import require_content
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
-from minutebook.wire.responses import items_to_messages
+from minutebook.wire.gemini import numbered_messages
+from minutebook.wire.responses import items_to_messages, message_to_items
 
 _READABLE: Final = (
     "text, a chat message, an Anthropic message, a Responses item, a list of these, or a response object of the openai or "
@@ -108,7 +109,8 @@ def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
     if "finish_reason" in value and isinstance(value.get("message"), Mapping):
         return _read_completion({"choices": [value]})
     if value.get("object") == "response" and isinstance(value.get("output"), (list, tuple)):
-        messages = _item_messages([_mapping(_plain(item), 0) for item in value["output"]])
+        items = [_mapping(_plain(item), 0) for item in value["output"]]
+        messages = [message for _, message in _item_messages(items, 0)]
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("status"))
     if value.get("type") == "message" and "stop_reason" in value:
         messages = list(_anthropic_messages(value, 0))
@@ -127,27 +129,48 @@ def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
     return ClientInput([answer], completion.get("usage"), completion.get("model"), choice.get("finish_reason"))
 
 
-def _messages(values: Iterable[Any]) -> Iterator[Message]:
-    """Read a list. Neighbouring Responses items are read together, because they may be parts of one message."""
+def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Iterator[tuple[int, Message]]:
+    """Read a list: each chat message with the index of the value that it was read from.
+
+    Neighbouring Responses items are read together, because they may be parts of one message. With `is_anthropic`, the
+    messages are known to be Anthropic's also if none has a block that only Anthropic has.
+
+    Raises, while iterating:
+        InvalidMessage: a value is not understood.
+    """
     given = list(values)
     plain = [_mapping(_plain(value), index) for index, value in enumerate(given)]
-    has_items, has_blocks = any(map(_is_item, plain)), any(map(_is_anthropic, plain))
+    if plain and all(map(_is_content, plain)):
+        yield from numbered_messages(plain)
+        return
+    has_items = not is_anthropic and any(map(_is_item, plain))
+    has_blocks = is_anthropic or any(map(_is_anthropic, plain))
     items: list[Mapping[str, Any]] = []
     for index, value in enumerate(plain):
-        if _is_item(value) or (has_items and _is_easy_message(value)):
+        if has_items and (_is_item(value) or _is_easy_message(value)):
             items.append(value)
             continue
-        yield from _item_messages(items)
+        yield from _item_messages(items, index - len(items))
         items = []
         response = _read_response(value)
         if response is not None:
-            yield from response.messages
+            yield from ((index, message) for message in response.messages)
         elif has_blocks:
             before = plain[index - 1] if index else None
-            yield from _with_start(_read_message(value, index, given[index]), value, before)
+            messages = _with_start(_read_message(value, index, given[index]), value, before)
+            yield from ((index, message) for message in messages)
         else:
-            yield _require_chat(value, index, is_object=value is not given[index])
-    yield from _item_messages(items)
+            yield index, _require_chat(value, index, is_object=value is not given[index])
+    yield from _item_messages(items, len(plain) - len(items))
+
+
+def _messages(values: Iterable[Any]) -> Iterator[Message]:
+    return (message for _, message in read_numbered(values))
+
+
+def _is_content(value: Mapping[str, Any]) -> bool:
+    """Whether a value is a content of Gemini's API."""
+    return "parts" in value and "content" not in value and "toolInvocations" not in value
 
 
 def _read_message(value: Mapping[str, Any], index: int, given: Any) -> list[Message]:
@@ -170,12 +193,14 @@ def _with_start(
         yield {**message, START_KEY: True} if is_apart and number == 0 and not is_result(message) else message
 
 
-def _item_messages(items: Iterable[Mapping[str, Any]]) -> list[Message]:
+def _item_messages(items: Sequence[Mapping[str, Any]], start: int) -> Iterator[tuple[int, Message]]:
     """The chat messages of items. One with only a role and a text is marked, or it would be sent as a chat message."""
-    return [
-        {**message, ITEMS_KEY: {"marks": [{"of": 0}]}} if message.keys() == {"role", "content"} else message
-        for message in items_to_messages(items)
-    ]
+    index = start
+    for message in items_to_messages(items):
+        count = len(message_to_items(message))
+        is_plain = message.keys() == {"role", "content"}
+        yield index, {**message, ITEMS_KEY: {"marks": [{"of": 0}]}} if is_plain else message
+        index += count
 
 
 def _mapping(value: Any, index: int) -> Mapping[str, Any]:
@@ -187,8 +212,8 @@ def _mapping(value: Any, index: int) -> Mapping[str, Any]:
 
 
 def _require_chat(message: Mapping[str, Any], index: int, *, is_object: bool) -> Message:
-    if "parts" in message and "content" not in message:
-        raise InvalidMessage("parts", "is Gemini's format, which cannot be read yet; convert it first", index)
+    if _is_content(message):
+        raise InvalidMessage("parts", "is Gemini's format, and other messages of the list are not", index)
     if not isinstance(message.get("role"), str):
         raise InvalidMessage("role", f"is {message.get('role')!r}; expected {_READABLE}", index)
     if is_object and message.get("role") == "assistant" and "content" not in message:

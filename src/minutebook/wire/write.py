@@ -7,11 +7,12 @@ from minutebook.record.message import Message, is_result, leading_system_count, 
 from minutebook.record.shapes import encodable_copy
 from minutebook.tokens.counter import BLOCKS_KEY, ITEMS_KEY, PATCH_KEY
 from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, START_KEY, to_anthropic
+from minutebook.wire.gemini import GEMINI_KEY
 from minutebook.wire.responses import message_to_items
 
-_OWN_KEYS: Final = frozenset(
-    {"is_error", "interrupted", BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY}
-)
+FORMAT_KEYS: Final = frozenset({BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY, GEMINI_KEY})
+"""Message keys for what a chat message cannot express and another format needs when it is written back."""
+_OWN_KEYS: Final = FORMAT_KEYS | {"is_error", "interrupted"}
 """Message keys that only minutebook reads. OpenAI rejects messages with unknown keys."""
 _OWN_KINDS: Final = frozenset({"summary", "marker"})
 """The values of `kind` in messages that a fold shows."""

@@ -15,7 +15,7 @@ from minutebook.formats.conversation import (
     time_of,
 )
 from minutebook.formats.source import Source
-from minutebook.wire.gemini import contents_to_messages
+from minutebook.wire.gemini import numbered_messages
 
 
 def matches(value: Any) -> bool:
@@ -50,11 +50,7 @@ def _session(events: list[tuple[Mapping[str, Any], str]], name: str | None, upda
         facts.append(
             (place, time_of(event.get("timestamp")), event.get("modelVersion", event.get("model_version")), usage)
         )
-    items: list[SourceMessage] = []
-    index = -1
-    for message in contents_to_messages(contents):
-        index += not message.pop("gemini_content")["joined"]
-        items.append(SourceMessage(message, *facts[index]))
+    items = [SourceMessage(message, *facts[index]) for index, message in numbered_messages(contents)]
     return SourceConversation(items=items, id=name, created_at=items[0].at if items else time_of(updated_at))
 
 

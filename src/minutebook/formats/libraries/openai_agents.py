@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.formats.conversation import Format, SourceConversation, has_keys, time_of
-from minutebook.formats.requests.responses import numbered_messages
+from minutebook.formats.conversation import Format, SourceConversation, has_keys, items_of, time_of
 from minutebook.formats.source import Source
 
 
@@ -29,9 +28,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
                 except ValueError as error:
                     source.skip(place, f"is not JSON ({error})")
             try:
-                yield SourceConversation(
-                    items=numbered_messages(items, places), id=str(session), created_at=time_of(created_at)
-                )
+                yield SourceConversation(items=items_of(items, places), id=str(session), created_at=time_of(created_at))
             except InvalidMessage as error:
                 source.skip(f"session {session}", str(error))
 

@@ -1,6 +1,7 @@
 """Anthropic's Messages API: requests, lists of messages, responses and batches."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -68,9 +69,12 @@ def _is_response(value: Any) -> bool:
 def read(source: Source) -> Iterator[SourceConversation]:
     first = next(iter(source.sample()), None)
     if is_message(first) and not _is_response(first):
-        yield read_message_stream(source, is_message)
+        yield read_message_stream(source, is_message, _items)
     else:
         yield from read_each(source, _is_readable, _conversation)
+
+
+_items = partial(items_of, is_anthropic=True)
 
 
 def _conversation(value: Any, place: str) -> SourceConversation:
@@ -79,11 +83,11 @@ def _conversation(value: Any, place: str) -> SourceConversation:
         items = [SourceMessage(message, place, None, answer.model, answer.usage) for message in answer.messages]
         return SourceConversation(items=items, id=value.get("id"), model=answer.model)
     if not isinstance(value, Mapping):
-        return SourceConversation(items=items_of(value, list_places(place)))
+        return SourceConversation(items=_items(value, list_places(place)))
     body = value.get("params", value)
     system = body.get("system")
     leading = [{"role": "system", "content": system}] if system else []
-    items = items_of(chain(leading, body["messages"]), chain([f"{place}, system"] * len(leading), list_places(place)))
+    items = _items(chain(leading, body["messages"]), chain([f"{place}, system"] * len(leading), list_places(place)))
     return SourceConversation(items=items, **facts_of(value), data=without_messages(value))
 
 

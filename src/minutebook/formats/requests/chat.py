@@ -1,6 +1,6 @@
 """OpenAI chat completions: messages, requests, responses, batches, and files with one conversation or message per line."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from minutebook.formats.conversation import (
@@ -16,18 +16,14 @@ from minutebook.formats.conversation import (
 )
 from minutebook.formats.source import Source
 from minutebook.record.message import ROLES, Message, plain_copy
-from minutebook.wire.anthropic import BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY
-from minutebook.wire.gemini import GEMINI_KEY
 from minutebook.wire.read import read_input
-from minutebook.wire.responses import ITEMS_KEY
+from minutebook.wire.write import FORMAT_KEYS
 
 _FOREIGN_PARTS: Final = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "mcp_tool_use", "image", "document"}
     | {"input_text", "output_text", "input_image", "input_file", "summary_text"}
 )
 """Types of parts that Anthropic's API or the Responses API has."""
-_OTHER_FORMATS: Final = frozenset({BLOCKS_KEY, PATCH_KEY, PROMPT_DIGEST_KEY, GEMINI_KEY, ITEMS_KEY})
-"""Keys with what other formats need to be written back."""
 
 
 def is_message(value: Any) -> bool:
@@ -77,20 +73,29 @@ def _response_of(value: Any) -> Any:
 
 def read(source: Source) -> Iterator[SourceConversation]:
     if is_message(next(iter(source.sample()), None)):
-        yield read_message_stream(source, is_message)
+        yield read_message_stream(source, is_message, chat_items)
     else:
         yield from read_each(source, matches, _conversation)
 
 
-def read_message_stream(source: Source, matches: Any) -> SourceConversation:
-    """The one conversation of a file whose values are messages."""
-    items: list[SourceMessage] = []
+def chat_items(messages: Iterable[Any], places: Iterable[str]) -> list[SourceMessage]:
+    """Chat messages, each with its place, unchanged: also those that providers reject, so that they can be repaired."""
+    return [SourceMessage(message, place) for message, place in zip(messages, places, strict=False)]
+
+
+def read_message_stream(
+    source: Source,
+    matches: Callable[[Any], bool],
+    items: Callable[[Iterable[Any], Iterable[str]], list[SourceMessage]] = items_of,
+) -> SourceConversation:
+    """The one conversation of a file whose values are messages, contents or items."""
+    values = []
     for value in source.values():
         if matches(value.data):
-            items += items_of([value.data], [value.place])
+            values.append(value)
         else:
             source.skip(value.place, "is not a message of this format")
-    return SourceConversation(items=items, id=None)
+    return SourceConversation(items=items((value.data for value in values), (value.place for value in values)))
 
 
 def _conversation(value: Any, place: str) -> SourceConversation:
@@ -102,7 +107,8 @@ def _conversation(value: Any, place: str) -> SourceConversation:
         return SourceConversation(
             items=items, id=text_id(value.get("custom_id", response.get("id"))), model=answer.model
         )
-    items = items_of(messages_of(value) or (), list_places(place))
+    messages = messages_of(value) or []
+    items = chat_items(messages, list_places(place))
     if not isinstance(value, Mapping):
         return SourceConversation(items=items)
     return SourceConversation(items=items, **facts_of(value), data=without_messages(value))
@@ -130,7 +136,7 @@ def without_messages(value: Mapping[str, Any], name: str = "messages") -> dict[s
 
 def chat_message(message: Message) -> dict[str, Any]:
     """The message without what only other formats need."""
-    return {key: plain_copy(value) for key, value in message.items() if key not in _OTHER_FORMATS}
+    return {key: plain_copy(value) for key, value in message.items() if key not in FORMAT_KEYS}
 
 
 def write(conversation: SourceConversation) -> Any:

@@ -3,8 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, read_each
-from minutebook.formats.requests.chat import facts_of, with_facts, without_messages
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    has_keys,
+    items_of,
+    list_places,
+    read_each,
+)
+from minutebook.formats.requests.chat import facts_of, read_message_stream, with_facts, without_messages
 from minutebook.formats.source import Source
 from minutebook.record.message import leading_system_count, text_of
 from minutebook.wire.gemini import contents_to_messages, gemini_arguments, messages_to_contents, system_message
@@ -37,26 +45,10 @@ def matches(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    if not is_content(next(iter(source.sample()), None)):
+    if is_content(next(iter(source.sample()), None)):
+        yield read_message_stream(source, is_content)
+    else:
         yield from read_each(source, matches, _conversation)
-        return
-    contents, places = [], []
-    for value in source.values():
-        if is_content(value.data):
-            contents.append(value.data)
-            places.append(value.place)
-        else:
-            source.skip(value.place, "is not a content of Gemini's API")
-    yield SourceConversation(items=_items(contents, places))
-
-
-def _items(contents: list[Any], places: list[str]) -> list[SourceMessage]:
-    result: list[SourceMessage] = []
-    index = -1
-    for message in contents_to_messages(contents):
-        index += not message["gemini_content"]["joined"]
-        result.append(SourceMessage(message, places[index]))
-    return result
 
 
 def _conversation(value: Any, place: str) -> SourceConversation:
@@ -67,8 +59,7 @@ def _conversation(value: Any, place: str) -> SourceConversation:
         items = [SourceMessage(message, place, None, model, usage) for message in messages]
         return SourceConversation(items=items, id=value.get("responseId"), model=model)
     contents = value["contents"] if isinstance(value, Mapping) else value
-    places = [place for place, _ in zip(list_places(place, "contents"), contents, strict=False)]
-    items = _items(contents, places)
+    items = items_of(contents, list_places(place, "contents"))
     if not isinstance(value, Mapping):
         return SourceConversation(items=items)
     instruction = system_message(value.get("systemInstruction", value.get("system_instruction")))

@@ -1,14 +1,22 @@
 """OpenAI's Responses API: requests, lists of items, responses."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, read_each
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    has_keys,
+    items_of,
+    list_places,
+    read_each,
+)
 from minutebook.formats.messages import system, user
-from minutebook.formats.requests.chat import facts_of, with_facts, without_messages
+from minutebook.formats.requests.chat import facts_of, read_message_stream, with_facts, without_messages
 from minutebook.formats.source import Source
 from minutebook.record.message import leading_system_count, text_of
-from minutebook.wire.responses import items_to_messages, message_to_items
+from minutebook.wire.responses import message_to_items
 from minutebook.wire.write import responses_arguments
 
 _ITEM_KINDS: Final = (
@@ -67,33 +75,15 @@ def matches(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    if not is_item(next(iter(source.sample()), None)):
+    if is_item(next(iter(source.sample()), None)):
+        yield read_message_stream(source, is_item)
+    else:
         yield from read_each(source, matches, _conversation)
-        return
-    items, places = [], []
-    for value in source.values():
-        if is_item(value.data):
-            items.append(value.data)
-            places.append(value.place)
-        else:
-            source.skip(value.place, "is not an item of the Responses API")
-    yield SourceConversation(items=numbered_messages(items, places))
-
-
-def numbered_messages(items: Sequence[Mapping[str, Any]], places: Sequence[str]) -> list[SourceMessage]:
-    """The messages of items, each with the place of its first item."""
-    result: list[SourceMessage] = []
-    position = 0
-    for message in items_to_messages(items):
-        result.append(SourceMessage(message, places[min(position, len(places) - 1)]))
-        position += len(message_to_items(message))
-    return result
 
 
 def _conversation(value: Any, place: str) -> SourceConversation:
     name, items = _items(value) or ("", [])
-    places = [place for place, _ in zip(list_places(place, name or "items"), items, strict=False)]
-    messages = numbered_messages(items, places)
+    messages = items_of(items, list_places(place, name or "items"))
     if not isinstance(value, Mapping):
         return SourceConversation(items=messages)
     instructions = value.get("instructions")

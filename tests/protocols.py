@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from minutebook.record.shapes import encodable_copy
 from minutebook.testing.provider.anthropic import thinking_signature
 from tests.strategies import any_text
 
@@ -64,7 +65,7 @@ def answers(draw, calls=()):
     """The blocks of an assistant message. They end with the calls."""
     blocks = []
     if draw(st.booleans()):
-        thought = draw(texts)
+        thought = encodable_copy(draw(texts))  # a signed text has no lone surrogate
         blocks.append({"type": "thinking", "thinking": thought, "signature": thinking_signature(thought, "prompt")})
     if draw(st.sampled_from([False, False, True])):
         blocks += [

@@ -28,8 +28,8 @@ def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int 
     """For each message of a view its index in the record, or None if it was added.
 
     A `Curated` view has its origins. In any other view, a message matches the same object, an equal message, or one that
-    answers the same call or starts with the same text. Each message of the record is matched at most once. Of several, the next one after the previous match is
-    preferred.
+    answers the same call or starts with the same text. Each message of the record is matched at most once. Of several, the
+    next one after the previous match is preferred.
     """
     if isinstance(view, Curated) and len(view.origins) == len(view):
         return view.origins

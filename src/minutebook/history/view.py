@@ -45,7 +45,10 @@ class View:
 
     @property
     def messages(self) -> list[Any]:
-        """The messages in the provider's format, without any key that the provider does not know."""
+        """The messages in the provider's format, without the keys that only minutebook reads.
+
+        Other keys that a chat message came with stay, such as `cache_control`: servers with a chat API may need them.
+        """
         if self.provider == "anthropic":
             messages: list[Any] = anthropic_arguments(self.curated)["messages"]
             return messages

@@ -160,8 +160,10 @@ def with_valid_names(message: Message, provider: Provider) -> Message:
         if not all(map(is_, renamed, calls)):
             changes["tool_calls"] = renamed
     legacy = message.get("function_call")
-    if isinstance(legacy, Mapping) and (name := _valid_name(str(legacy.get("name") or ""), provider)) != legacy["name"]:
-        changes["function_call"] = {**legacy, "name": name}
+    if isinstance(legacy, Mapping):
+        name = _valid_name(str(legacy.get("name") or ""), provider)
+        if name != legacy.get("name"):
+            changes["function_call"] = {**legacy, "name": name}
     author = message.get("name")
     if provider == "openai" and author is not None:
         is_function = role_of(message) == "function"

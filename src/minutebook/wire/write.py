@@ -44,7 +44,7 @@ def responses_arguments(messages: Sequence[Message]) -> dict[str, Any]:
     leading = leading_system_count(messages)
     instructions = "\n\n".join(map(text_of, messages[:leading]))
     custom_ids = {
-        call["id"]
+        str(call.get("id"))
         for message in messages[leading:]
         for call in message.get("tool_calls") or ()
         if isinstance(call.get("custom"), Mapping)

@@ -100,11 +100,10 @@ def command(
         selected = _select_conversation(file, conversation)
         counter = counter_for(model or selected.model)
         view = view_of(
-            selected.messages,
+            Transcript.of(selected.messages, counter=counter),
             manager,
             max_tokens=max_tokens,
             provider=provider,  # type: ignore[arg-type]
-            counter=counter,
         )
         if only_messages:
             click.echo(json.dumps(view.messages, indent=2))

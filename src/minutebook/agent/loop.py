@@ -124,7 +124,7 @@ class AgentRun(Generic[Out]):
         deadline = self.runner.deadline
         try:
             async with asyncio.timeout(None if deadline is None else deadline.remaining_seconds()) as timeout:
-                if self.stored is not None and (message := await self.stored.interrupted_message()):
+                if self.stored is not None and (message := await self.stored.find_interrupted_message()):
                     self.recorder.record(message)
                 self.recorder.close_open_calls({})  # the given conversation may end with unanswered tool calls
                 for message in self.first_messages:

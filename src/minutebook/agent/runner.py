@@ -70,7 +70,7 @@ class StoredRecord(Compactor, Protocol):
         """Store the message whose tool calls are about to run, until it is saved with their results."""
         ...
 
-    async def interrupted_message(self) -> Message | None:
+    async def find_interrupted_message(self) -> Message | None:
         """The message whose tool calls an earlier run has started, if that run ended before it saved their results."""
         ...
 

@@ -252,7 +252,7 @@ class RunRecord(AgentCall):
         body = {"version": self.version, "message": dict(message)}
         await self._put([*self._documents(), NewDocument(CALLS_KIND, self._calls_id, body, replace=True)])
 
-    async def interrupted_message(self) -> Message | None:
+    async def find_interrupted_message(self) -> Message | None:
         """The message of `begin_tools` in an earlier run, unless messages were stored after it."""
         try:
             body = (await self._store.document(CALLS_KIND, self._calls_id)).body

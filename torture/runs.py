@@ -17,6 +17,7 @@ from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, Usage
 from minutebook.conversation.handle.sync_conversation import Conversation
 from minutebook.errors import ConversationBusy, LeaseLost
 from minutebook.history import TurnWindowManager
+from minutebook.prompt.tools import tool
 from minutebook.record.message import Message, is_user, role_of
 from torture.checker import Violations
 from torture.kills import KILLS_PER_PROGRESS, CrashResult, run_and_kill
@@ -90,7 +91,7 @@ def _run_with_lease(task: RunTask, chat: Conversation, key_sender: Connection) -
 
 def _run_task(chat: Conversation, key_sender: Connection) -> None:
     request = f"task {_next_task(chat)}" if _is_answered(chat) else None
-    for event in chat.stream(TaskModel("scripted"), request, tools=[look]):
+    for event in chat.stream(TaskModel("scripted"), request, tools=[tool(look, idempotent=True)]):
         if isinstance(event, ViewBuilt):
             key_sender.send_bytes(str(event.view.length).encode())
         elif isinstance(event, RunFinished):

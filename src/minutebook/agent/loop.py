@@ -35,7 +35,7 @@ from minutebook.history.view import View
 from minutebook.prompt.tools import ToolContext
 from minutebook.record.entry import ToolCall
 from minutebook.record.fold import Fold
-from minutebook.record.message import role_of, text_of
+from minutebook.record.message import Message, role_of, text_of
 from minutebook.record.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ class AgentRun(Generic[Out]):
         deadline = self.runner.deadline
         try:
             async with asyncio.timeout(None if deadline is None else deadline.remaining_seconds()) as timeout:
+                if self.stored is not None and (message := await self.stored.find_interrupted_message()):
+                    self.recorder.record(message)
                 self.recorder.close_open_calls({})  # the given conversation may end with unanswered tool calls
                 for message in self.first_messages:
                     self.recorder.record(message, is_prompt=self.prompt_message.is_prompt(message))
@@ -134,7 +136,7 @@ class AgentRun(Generic[Out]):
                     view, reply = await self._call_model()
                     self.recorder.record(reply.message)
                     if calls := tool_calls_of(reply.message):
-                        await self._run_tools(calls)
+                        await self._run_tools(reply.message, calls)
                     elif response := self._parse_answer(view, reply):
                         await self._save()
                         with suppress(CannotFit):  # this run has its answer; the next one raises it again
@@ -294,7 +296,7 @@ class AgentRun(Generic[Out]):
         self.partial_text.clear()
         self.emit(AnswerRestarted(str(failure)))
 
-    async def _run_tools(self, calls: Sequence[ToolCall]) -> None:
+    async def _run_tools(self, message: Message, calls: Sequence[ToolCall]) -> None:
         """Run the tools in parallel, and record their results in the order of the calls."""
         runner = self.runner
         context = ToolContext(
@@ -305,6 +307,9 @@ class AgentRun(Generic[Out]):
             bus=self.bus,
             next_tokens=self._next_tokens,
         )
+        tools = [self.prompt_message.rendered.tool(call.name) for call in calls]
+        if self.stored is not None and any(tool is not None and not tool.idempotent for tool in tools):
+            await self.stored.begin_tools(message)
         await self.tool_runner.run(calls, context)
         outcomes = [self.tool_runner.outcomes[call.id] for call in calls]
         for outcome in outcomes:

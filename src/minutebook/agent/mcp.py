@@ -23,6 +23,7 @@ from minutebook.prompt.validation import load_json
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp_types import Tool as McpTool
 
 _LOG: Final = logging.getLogger("minutebook.agent")
 
@@ -293,9 +294,11 @@ class ToolServer:
         while page.next_cursor is not None:
             page = await client.list_tools(cursor=page.next_cursor)
             definitions += page.tools
-        return [self._tool(tool.name, tool.description, tool.input_schema) for tool in definitions]
+        return [self._tool(definition) for definition in definitions]
 
-    def _tool(self, name: str, description: str | None, schema: Mapping[str, Any]) -> AnyTool:
+    def _tool(self, definition: "McpTool") -> AnyTool:
+        name, hints = definition.name, definition.annotations
+
         async def handler(params: JsonArguments, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ARG001 - handlers get a context
             from mcp import MCPError
 
@@ -311,9 +314,10 @@ class ToolServer:
 
         return JsonTool(
             name=_INVALID_NAME_CHARACTERS.sub("_", name)[:64],
-            description=(description or "").strip() or f"Tool {name} of {self.name}.",
+            description=(definition.description or "").strip() or f"Tool {name} of {self.name}.",
             handler=handler,
-            parameters=schema,
+            parameters=definition.input_schema,
+            idempotent=hints is not None and bool(hints.read_only_hint or hints.idempotent_hint),
         )
 
     def _error_for_callers(self, error: BaseException) -> BaseException:

@@ -66,6 +66,14 @@ class StoredRecord(Compactor, Protocol):
         """Store which messages are about to be sent, and return the number of the request."""
         ...
 
+    async def begin_tools(self, message: Message) -> None:
+        """Store the message whose tool calls are about to run, until it is saved with their results."""
+        ...
+
+    async def find_interrupted_message(self) -> Message | None:
+        """The message whose tool calls an earlier run has started, if that run ended before it saved their results."""
+        ...
+
     def end_request(self, usage: Usage, finish: str) -> None:
         """Note the outcome of the newest request, which is stored with its answer."""
         ...

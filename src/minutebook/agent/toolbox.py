@@ -35,7 +35,7 @@ def builtin_tools(name: str, *, root: Path) -> Sequence[AnyTool]:
             functions = _file_functions(root.resolve())
         case _:
             raise InvalidSetting("builtin", name, f"one of {', '.join(BUILTINS)}")
-    return [tool(function) for function in functions]
+    return [tool(function, idempotent=True) for function in functions]
 
 
 def current_time() -> str:

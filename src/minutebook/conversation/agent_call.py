@@ -5,7 +5,8 @@ that are not in the record yet, and never will be if the run fails.
 
 `RunRecord` stores them as they come: the user message before the first model call, a tool call together with its results,
 and the answer before the run returns. A run that is killed loses at most the exchange in progress, and the next run
-continues after the last stored one.
+continues after the last stored one. If tools were running that may not be repeated, the message that called them is not
+lost: the next run stores it, with results that say that they were interrupted.
 """
 
 import asyncio
@@ -43,6 +44,8 @@ LEASE_SECONDS: Final = 10.0
 """Duration of a run's lease, which is renewed. After a crash the next run waits at most this long."""
 PLAN_KIND: Final = "plan"
 """The document kind of a conversation's plan."""
+CALLS_KIND: Final = "calls"
+"""The document kind of a message whose tool calls are running. It is empty after their results are stored."""
 _ATTEMPTS: Final = 5
 """Maximum attempts to write while other processes write to the same conversation."""
 
@@ -174,6 +177,7 @@ class RunRecord(AgentCall):
         self._batches: deque[_Batch] = deque()
         """Entries that are not stored yet."""
         self._plan = PlanChanges()
+        self._has_begun_tools = False
         self._open_storage()
 
     def _open_storage(self) -> None:
@@ -188,6 +192,10 @@ class RunRecord(AgentCall):
             return
         restore_plan(session, document.body)
         self._plan.note_stored(session)
+
+    @property
+    def _calls_id(self) -> str:
+        return f"calls-{conversation_digest(self.call.conversation)}"
 
     @property
     def _plan_id(self) -> str:
@@ -236,6 +244,22 @@ class RunRecord(AgentCall):
             "request", request_id(self.call.conversation, self.last_request + 1), self.call.conversation
         )
 
+    async def begin_tools(self, message: Message) -> None:
+        """Store the message whose tool calls are about to run, with the outcome of its request."""
+        self._has_begun_tools = True
+        body = {"version": self.version, "message": dict(message)}
+        await self._put([*self._documents(), NewDocument(CALLS_KIND, self._calls_id, body, replace=True)])
+
+    async def find_interrupted_message(self) -> Message | None:
+        """The message of `begin_tools` in an earlier run, unless messages were stored after it."""
+        try:
+            body = (await self._store.document(CALLS_KIND, self._calls_id)).body
+        except DocumentNotFound:
+            return None
+        self._has_begun_tools = bool(body)
+        message: Message | None = body.get("message") if body.get("version") == self.version else None
+        return message
+
     def end_request(self, usage: Usage, finish: str) -> None:
         """Note the outcome of the newest request, which is stored with its answer."""
         self.request.outcome = {"finish": finish, "usage": usage_json(usage), "answer": self._stored_length}
@@ -267,7 +291,9 @@ class RunRecord(AgentCall):
 
     async def _append(self, batch: _Batch, session: SessionProtocol) -> None:
         plan = self._plan.data(session)
-        plans = [] if plan is None else [NewDocument(PLAN_KIND, self._plan_id, plan, replace=True)]
+        documents = [] if plan is None else [NewDocument(PLAN_KIND, self._plan_id, plan, replace=True)]
+        if self._has_begun_tools:
+            documents.append(NewDocument(CALLS_KIND, self._calls_id, {}, replace=True))
         for _ in range(_ATTEMPTS):
             try:
                 self.version = await self._store.append(
@@ -277,12 +303,13 @@ class RunRecord(AgentCall):
                     expected_version=self.version,
                     idempotency_key=batch.key,
                     lease=self.call.lease,
-                    documents=[*self._documents(), *plans],
+                    documents=[*self._documents(), *documents],
                 )
             except VersionConflict:  # another process has appended without the lease
                 await self._reload()
                 continue
             self._plan.note_stored(session)
+            self._has_begun_tools = False
             self._batches.popleft()
             self._stored_length += len(batch.entries)
             self.source.positions += range(len(self.source.positions), self._stored_length)

@@ -73,12 +73,12 @@ class HistoryText:
         ]
 
     def _parts(self, history: TaskHistory, step: StepHistory) -> Iterator[str]:
-        """The texts that replace the turns of a step which are in no message. A folded parent replaces its turns up to then."""
-        level, folded_parents = self._level(step), [item for item in _parents(history, step) if item.level != "full"]
+        """The texts for the turns of a step that are in no message, except those that the text of a folded parent replaces."""
+        level, folded_parents = self._level(step), [step for step in _parents(history, step) if step.level != "full"]
         replaced_through = max((parent.summarized_through for parent in folded_parents), default=0)
         summarized_through = 0 if step.level == "full" else step.summarized_through
         turns = [turn for turn in step.turns if _number(turn) > replaced_through]
-        earlier_turns = [turn for turn in turns if _number(turn) <= summarized_through]
+        summarized_turns = [turn for turn in turns if _number(turn) <= summarized_through]
         later_turns = (
             [turn for turn in turns if turn.position is None and _number(turn) > summarized_through]
             if step.detached
@@ -86,8 +86,8 @@ class HistoryText:
         )
         if level == "full":
             yield from map(_turn_text, self._without_message(turns) if summarized_through else later_turns)
-        elif earlier_turns or (summarized_through and not folded_parents):
-            yield from self._replacement(step, level, earlier_turns)
+        elif summarized_turns or (summarized_through and not folded_parents):
+            yield from self._replacement(step, level, summarized_turns)
             yield from map(_turn_text, later_turns)
         elif later_turns and not folded_parents:
             yield from self._replacement(step, level, later_turns)

@@ -112,10 +112,10 @@ class PlanningToolsSection(Section[None]):
         return [
             # `tool` names the class of the parameters after the tool, and errors show that name: create it without the prefix.
             *(
-                replace(tool(handler, name=name.removeprefix("planning_")), name=name)
+                replace(tool(handler, name=name.removeprefix("planning_"), idempotent=True), name=name)
                 for name, handler in handlers.items()
             ),
-            Tool[None, Plan](name=READ_PLAN, description="Read the current plan.", handler=self._read),
+            Tool[None, Plan](name=READ_PLAN, description="Read the current plan.", handler=self._read, idempotent=True),
         ]
 
     async def _set_up(

@@ -167,26 +167,30 @@ class HistoryTools:
     keep_tokens: int
 
     def tools(self) -> list[AnyTool]:
+        """The tools. They are idempotent: they change the session only, which is stored together with their results."""
         pressure = Tool[None, ContextPressure](
             name=CONTEXT_PRESSURE,
             description="Check current context utilization to decide if summarization is needed.",
             handler=self.pressure,
+            idempotent=True,
         )
         return [
             tool(
                 self.summarize,
                 name=SUMMARIZE_STEP,
+                idempotent=True,
                 description="Compress a step's conversation history into a summary. Use this to free context space after "
                 "completing a step or when the full history is no longer needed.",
             ),
             tool(
                 self.expand,
                 name=EXPAND_STEP,
+                idempotent=True,
                 description="Restore full conversation history for a summarized step. Use when you need to review "
                 "details that were compressed.",
             ),
-            tool(self.pin, name=PIN_STEP),
-            tool(self.reference, name=REFERENCE_STEP),
+            tool(self.pin, name=PIN_STEP, idempotent=True),
+            tool(self.reference, name=REFERENCE_STEP, idempotent=True),
             *([pressure] if self.model else []),
         ]
 

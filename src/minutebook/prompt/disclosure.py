@@ -53,12 +53,14 @@ def _require_summarized(key: str, context: ToolContext) -> SectionPath:
 
 
 OPEN_SECTIONS: Final[AnyTool] = Tool[OpenSectionsParams, None](
+    idempotent=True,
     name="open_sections",
     description="Show sections of the instructions in full that are now shown as a summary, with the tools they bring.",
     handler=_open,
     accepts_overrides=False,
 )
 READ_SECTION: Final[AnyTool] = Tool[ReadSectionParams, str](
+    idempotent=True,
     name="read_section",
     description="Read the full text of a section that is shown as a summary, once, without opening it.",
     handler=_read,

@@ -183,6 +183,9 @@ class Tool(ReifiedGeneric, Generic[Params, Result]):
     """Whether `PromptTemplate.override` may change the description."""
     timeout_seconds: float | None = None
     """The maximum duration of a call; None for the rest of the evaluation's time."""
+    idempotent: bool = False
+    """Whether a call may be repeated. If the process of a stored run is killed during a call, the next run asks the model
+    again; otherwise the call gets a result that says that it was interrupted."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -270,10 +273,15 @@ def tool(
     name: str | None = ...,
     description: str | None = ...,
     timeout_seconds: float | None = ...,
+    idempotent: bool = ...,
 ) -> AnyTool: ...
 @overload
 def tool(
-    *, name: str | None = ..., description: str | None = ..., timeout_seconds: float | None = ...
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    timeout_seconds: float | None = ...,
+    idempotent: bool = ...,
 ) -> Callable[[Callable[..., Any]], AnyTool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -282,6 +290,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout_seconds: float | None = None,
+    idempotent: bool = False,
 ) -> AnyTool | Callable[[Callable[..., Any]], AnyTool]:
     """Create a tool that calls a function. A return value other than a ToolResult becomes the value of one.
 
@@ -292,7 +301,7 @@ def tool(
         MissingSetting: a parameter has no type.
     """
     if function is None:
-        return partial(tool, name=name, description=description, timeout_seconds=timeout_seconds)
+        return partial(tool, name=name, description=description, timeout_seconds=timeout_seconds, idempotent=idempotent)
     if not callable(function):
         raise InvalidSetting("function", function, "a function with type hints and a docstring")
     name = name or function.__name__
@@ -301,7 +310,11 @@ def tool(
     params = make_dataclass(_camel(name), _fields(function, hints, name), frozen=True)
     tool_class: Any = Tool.__class_getitem__((params, hints.get("return", Any)))
     result: AnyTool = tool_class(
-        name=name, description=description, handler=_handler(function), timeout_seconds=timeout_seconds
+        name=name,
+        description=description,
+        handler=_handler(function),
+        timeout_seconds=timeout_seconds,
+        idempotent=idempotent,
     )
     return result
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from minutebook import counter_for
 from minutebook.compaction import facts, ledger
 from minutebook.compaction.fact_ledger import KINDS, FactReader, files_of, with_braces_expanded, without_ledger
+from minutebook.compaction.summarizer import summary_message
 from tests.strategies import conversations
 
 COUNTER = counter_for(None)
@@ -191,3 +192,13 @@ def test_searching_distinct_words_finds_the_same_facts_as_searching_the_text(tex
     assert fact_keys({"role": "assistant", "content": text}) == {
         (kind, fact) for kind, fact in expected if len(fact) > 1
     }
+
+
+@given(conversations())
+def test_the_tags_around_a_summary_are_not_facts(chat):
+    text = f"They looked at it.\n\n{ledger(chat, counter=counter_for(None), max_tokens=300)}"
+
+    assert {fact.text for fact in facts([summary_message(text)])} == {
+        fact.text for fact in facts([{"role": "system", "content": text}])
+    }
+    assert not facts([{"role": "user", "content": ""}, {"role": "assistant", "content": "<b>bold</b> and </summary>"}])

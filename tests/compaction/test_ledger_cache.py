@@ -93,3 +93,10 @@ def test_indexes_outside_are_in_none_of_the_other_ranges(start, stop, ends):
     assert list(indexes_outside(range(start, stop), others)) == [
         index for index in range(start, stop) if not any(index in other for other in others)
     ]
+
+
+def test_a_record_has_a_cache_for_each_weighting():
+    record = Transcript([])
+
+    assert LedgerCache.of(record) is LedgerCache.of(record)
+    assert LedgerCache.of(record, QUICK) is not LedgerCache.of(record)

@@ -54,6 +54,10 @@ def test_an_unusable_summary_is_rejected_with_the_problem(summary, problem):
         "User: what does <tool_call> mean?",
         "- read(a.py)\n- functions are fine",
         "42",
+        "- Functions: parse and render were changed",
+        "Functions: [parse, render] were changed",
+        "- Tool calls: three reads, one search",
+        "Tool_code: none so far",
     ],
 )
 def test_prose_about_tools_is_prose(summary):
@@ -172,3 +176,14 @@ def test_an_unusable_summary_of_a_chunk_is_rejected():
 def test_a_request_for_zero_tokens_is_refused():
     with pytest.raises(InvalidSetting, match="max_tokens=0: expected 1 or more"):
         SummaryRequest([], None, 0)
+
+
+@given(st.lists(st.sampled_from(["They chose blue.", "It fails on Monday!", "one two three", "Why?"]), min_size=30))
+def test_a_summary_that_is_slightly_too_long_is_shortened(sentences):
+    text = " ".join(sentences)
+    request = SummaryRequest([], None, int(COUNTER.count(text) / 1.2), COUNTER)
+
+    summary = require_summary(text, request)
+
+    assert text.startswith(summary)
+    assert request.max_tokens / 3 < COUNTER.count(summary) <= request.max_tokens

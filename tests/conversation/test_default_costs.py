@@ -4,6 +4,8 @@ import random
 from functools import cache
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from minutebook import ModelInfo, Transcript
 from minutebook.conversation.policy import policy_named
@@ -95,3 +97,15 @@ def test_retention_moves_its_boundary_rarely():
     ledger = replayed(SESSIONS["plain chat, 60 turns"], manager)
 
     assert (ledger.requests, ledger.busts) == (60, 7)
+
+
+@pytest.mark.fuzz
+@given(turns=st.integers(2, 80), seed=st.integers(0, 10_000))
+def test_retention_of_plain_chat_costs_more_only_right_after_its_first_step(turns, seed):
+    messages = chat(turns, seed=seed)
+    ratio = (
+        replayed(messages, policy_named("retention", CONFIG, model=MODEL).manager).cost
+        / replayed(messages, PassthroughManager()).cost
+    )
+
+    assert ratio <= (1.1 if 11 < turns < 15 else 1.0 + 1e-9)

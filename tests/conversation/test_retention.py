@@ -277,7 +277,7 @@ def visible(messages):
 
 def test_the_oldest_turns_are_left_out_when_there_are_more_visible_messages_than_the_maximum():
     assert texts(view_after(10))[1] == "question 0"
-    assert texts(view_after(11))[1] == "question 7"
+    assert texts(view_after(11))[1] == "question 9"
     assert texts(view_after(11))[0] == "s"
 
 

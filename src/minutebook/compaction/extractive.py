@@ -4,10 +4,10 @@ It invents nothing, takes milliseconds, and is the same for the same conversatio
 
 1. the best sentence of the first user message, which is usually the task;
 2. the best sentences of the newest user message and of the newest answer, because the conversation continues from there;
-3. the sentences with the highest gain per token: decisions, wishes and findings; facts that no selected sentence has
-   (numbers, dates, paths, ids, names), weighted by how often they occur; topics that several messages share. Sentences of
-   the user weigh more than those of the assistant, newer ones slightly more than older ones, greetings and the
-   assistant's questions almost nothing.
+3. the sentences with the highest gain per token: goals, constraints and decisions; wishes and findings; facts that no
+   selected sentence has (numbers, dates, paths, ids, names), weighted by how often they occur; topics that several messages
+   share. Sentences of the user weigh more than those of the assistant, newer ones slightly more than older ones. Greetings,
+   the assistant's questions and old reports that all begin alike ("Done with step 7") weigh almost nothing.
 
 Its own summaries are read again line by line, so the best lines of a previous summary are kept word for word.
 No word list can decide what matters, but facts look alike in every language: numbers, dates, paths, ids, names and quoted
@@ -50,6 +50,14 @@ _DECISION_WORDS: Final = re.compile(
     r"|remember|important|note that|plan\w*|goal)\b",
     re.IGNORECASE,
 )
+_STATEMENT_WORDS: Final = re.compile(
+    r"\b(decid\w+|agreed|chose|chosen|go with|goal|must|never|always|only|don'?t|do not|cannot|can'?t|instead"
+    r"|rather than|prefer\w*|require[ds]?|allerg\w+|deadline|budget|has to|have to|i want|i need|we want|we need"
+    r"|remember|important)\b",
+    re.IGNORECASE,
+)
+"""Words of goals, constraints and decisions, which hold until they are withdrawn."""
+_NUMBER: Final = re.compile(r"\d+")
 _PHRASES_WITHOUT_CONTENT: Final = re.compile(
     r"^\W*(hi|hello|hey|ok(ay)?|sure|yes|no|thanks?( you)?|great|perfect|you'?re welcome|no problem|of course|certainly"
     r"|absolutely|good (morning|day|evening)|got it|i see|is there anything else|(please )?let me know|feel free"
@@ -70,6 +78,11 @@ _FACT_SHARES: Final = (1.0, 0.7, 0.5, 0.3)
 _SAME_MESSAGE_FACTOR: Final = 0.75
 """Factor of a sentence's value for each selected sentence of the same message."""
 _CODE_FACTOR: Final = 0.25
+_STATEMENT_WEIGHT: Final = 2.0
+_BEGINNING_WORDS: Final = 4
+_MAX_SAME_BEGINNING: Final = 2
+"""More sentences with the same beginning are reports of routine work. Only the newest ones keep their value."""
+_ROUTINE_FACTOR: Final = 0.2
 _ANCHOR_SHARE: Final = 0.4
 """Share of the remaining tokens that each anchor sentence may take."""
 
@@ -111,11 +124,23 @@ class Sentence:
         )
 
     @property
+    def is_statement(self) -> bool:
+        """Whether it looks like a goal, a constraint or a decision. Questions are not."""
+        return not self.is_code and not self.text.endswith("?") and bool(_STATEMENT_WORDS.search(self.text))
+
+    @property
+    def beginning(self) -> str:
+        """Its first words without numbers. Reports such as "Done with step 7" begin alike."""
+        return _NUMBER.sub("#", " ".join(self.text.casefold().split()[:_BEGINNING_WORDS]))
+
+    @property
     def weight(self) -> float:
         """Its value without facts and topics."""
         weight = 1.2 if self.is_users else 0.5
         if _DECISION_WORDS.search(self.text):
             weight += 1.2
+        if self.is_statement:
+            weight += _STATEMENT_WEIGHT
         if self.is_trivial:
             weight -= 2.0
         if self.text[-1] not in _CLOSING_CHARACTERS and self.text.count(" ") < 7 and self.text.isascii():
@@ -157,6 +182,8 @@ class _Selection:
         self._uses = Counter(fact for sentence in sentences for fact in sentence.facts)
         self._topics = _topics(sentences)
         self._weights = [sentence.weight for sentence in sentences]
+        self._routine = _routine(sentences)
+        """Indexes of the sentences that report routine work."""
 
     def lines(self) -> list[str]:
         for sentence in _anchors(self._sentences):
@@ -216,7 +243,8 @@ class _Selection:
         value += 0.8 * sentence.index / len(self._sentences)
         if value > 0:
             code_factor = _CODE_FACTOR if sentence.is_code else 1.0
-            value *= _SAME_MESSAGE_FACTOR ** self._selected_of_source[sentence.source] * code_factor
+            routine_factor = _ROUTINE_FACTOR if sentence.index in self._routine else 1.0
+            value *= _SAME_MESSAGE_FACTOR ** self._selected_of_source[sentence.source] * code_factor * routine_factor
         return value / float((12 + cost) ** 0.7)
 
     def _cost(self, line: str) -> int:
@@ -298,6 +326,15 @@ def _topics(sentences: Sequence[Sentence]) -> dict[str, float]:
     )
     messages = len({sentence.source for sentence in sentences})
     return {word: 0.1 * log2(count) for word, count in message_counts.items() if 2 <= count <= max(2, messages // 2)}
+
+
+def _routine(sentences: Sequence[Sentence]) -> set[int]:
+    """Indexes of sentences with a beginning that many have, except the newest and those that are statements."""
+    by_beginning: dict[tuple[str, str], list[int]] = {}
+    for sentence in sentences:
+        if not sentence.is_statement:
+            by_beginning.setdefault((sentence.speaker, sentence.beginning), []).append(sentence.index)
+    return {index for indexes in by_beginning.values() for index in indexes[:-_MAX_SAME_BEGINNING]}
 
 
 def _summary_without_text(messages: Sequence[Message]) -> str:

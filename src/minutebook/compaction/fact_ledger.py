@@ -22,6 +22,7 @@ from math import log2
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from minutebook.compaction.strategy import indexes_outside
+from minutebook.compaction.summarizer import is_summary, summary_text
 from minutebook.record.message import Message, is_result, is_user, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter, counter_for
@@ -64,7 +65,7 @@ KINDS: Final[tuple[tuple[str, "re.Pattern[str]"], ...]] = (
             r"|(?<![\w./@-])/?(?:\w[\w.@+-]*/|\.\w[\w.-]*/){2,}[\w.@+-]*\w"
             rf"|(?<![\w./@-])\.?\w[\w.@+-]*/[\w.@+-]*\.(?:{_FILE_ENDINGS})(?![\w/])"
             rf"|(?<![\w./-])[\w-][\w.-]*\.(?:{_FILE_ENDINGS})(?![\w/])"
-            r"|(?<![\w./-])/[\w.@+-]+(?:/[\w.@+-]*\w)*"
+            r"|(?<![\w./<-])/[\w.@+-]+(?:/[\w.@+-]*\w)*"
         ),
     ),
     (
@@ -157,7 +158,7 @@ def facts_in(message: Message) -> FactKeys:
 
 
 def _find_facts(message: Message) -> Iterator[FactKey]:
-    text = text_of(message)
+    text = summary_text(message) if is_summary(message) else text_of(message)
     if HEADING in text:
         text, _, ledger_text = text.partition(HEADING)
         yield from _facts_of_ledger(ledger_text)
@@ -400,8 +401,8 @@ class LedgerCache:
 
     @classmethod
     def of(cls, record: Transcript, weights: FactWeights = DEFAULT_WEIGHTS) -> "LedgerCache":
-        """The cache of this record."""
-        return record.remember(("facts",), lambda: cls(record, weights))
+        """The cache of this record, for ledgers with these weights."""
+        return record.remember(("facts", weights), lambda: cls(record, weights))
 
     def _reset(self) -> None:
         self._tally = FactTally(self._record.counter, self._weights)

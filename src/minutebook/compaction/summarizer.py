@@ -1,7 +1,7 @@
 """The summarizer protocol, the checks on a summary, and the message that shows it.
 
 A summarizer gets all messages that the summary replaces. Its summary is checked before anything is changed: a summary
-that is empty, is a tool call or has too many tokens is rejected. A long text is summarized in chunks from start
+that is empty, is a tool call or is much too long is rejected. A long text is summarized in chunks from start
 to end, each together with the summary of all chunks before it, so that the last summary covers the whole text and stays
 short.
 
@@ -21,11 +21,15 @@ from minutebook.record.message import Message, is_result, role_of, text_of
 from minutebook.tokens import TokenCounter, counter_for
 
 _TOOL_SYNTAX: Final = re.compile(
-    r"^\W*(<\|?\s*/?\s*(antml:)?(tool_?calls?|tool_use|function_?calls?|invoke|function=)"
-    r"|\[TOOL_CALLS\]|\[\w+\(.*\)\]$|(functions|tool_code|tool_calls?)\s*[.:=]\s*[\w\[{])",
+    r"^[\s`]*(<\|?\s*/?\s*(antml:)?(tool_?calls?|tool_use|function_?calls?|invoke|function=)"
+    r"|\[TOOL_CALLS\]|\[\w+\(.*\)\]$|functions\.\w+\s*[:({]|tool_code\s*[:=]?\s*\w+\("
+    r"|(functions|tool_calls?)\s*[:=]\s*\[?\s*\{\s*\")",
     re.IGNORECASE | re.MULTILINE,
 )
 """Tool calls that a model wrote as text, at the start of a line."""
+_MAX_EXCESS: Final = 1.25
+"""A summary that has up to this many times the maximum is shortened; a longer one is rejected."""
+_SENTENCE_END: Final = re.compile(r"[.!?](?=\s|$)|\n")
 _FENCE: Final = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 
 
@@ -70,10 +74,10 @@ def require_summarizer(summarizer: object) -> None:
 
 
 def require_summary(summary: object, request: SummaryRequest) -> str:
-    """Return the summary without surrounding whitespace.
+    """Return the summary without surrounding whitespace. If it is slightly too long, its end is cut off.
 
     Raises:
-        SummaryRejected: it is empty, not prose, or longer than `request.max_tokens`.
+        SummaryRejected: it is empty, not prose, or much longer than `request.max_tokens`.
     """
     if not isinstance(summary, str):
         raise SummaryRejected(f"is of type {type(summary).__name__}, not str")
@@ -81,11 +85,18 @@ def require_summary(summary: object, request: SummaryRequest) -> str:
     if not text:
         raise SummaryRejected("is empty")
     tokens = request.counter.count(text)
-    if tokens > request.max_tokens:
+    if tokens > request.max_tokens * _MAX_EXCESS:
         raise SummaryRejected(f"has {tokens:,} tokens, more than the maximum of {request.max_tokens:,}")
     if _TOOL_SYNTAX.search(text) or _is_data(text):
         raise SummaryRejected("is a tool call or data, not prose")
-    return text
+    return text if tokens <= request.max_tokens else _without_last_sentences(text, request)
+
+
+def _without_last_sentences(text: str, request: SummaryRequest) -> str:
+    """The beginning of a summary within `max_tokens`, up to the end of a line or sentence if there is one in it."""
+    short = head(text, request.counter, request.max_tokens)
+    ends = [match.end() for match in _SENTENCE_END.finditer(short)]
+    return short[: ends[-1]].rstrip() if ends and ends[-1] > len(short) // 2 else short
 
 
 def _is_data(text: str) -> bool:

@@ -34,8 +34,8 @@ from minutebook.store.base import ConversationStore
 
 _LOG: Final = logging.getLogger("minutebook.retention")
 _TARGET: Final = 0.4
-"""Share of the maximum number of messages that remains after a step. Measured: 30 turns of plain chat then cost 0.8 of the
-full history; with one turn per step they cost 3 times as much."""
+"""Share of the maximum number of messages that remains after a step, except the first. Measured: 30 turns of plain chat then
+cost 0.8 of the full history; with one turn per step they cost 3 times as much."""
 _TOOLS_FACTOR: Final = 3
 """Maximum turns with tools, as a multiple of the minimum. The step rewrites the preserved turns in the cache, so it must
 strip more than these."""
@@ -124,7 +124,9 @@ class RetentionBoundaries:
 
     def _drop_turns(self, turn: int) -> None:
         last = turn - self.limits.turns if self.limits.messages else turn
-        while self.first < last and self._visible(turn) > self.limits.messages * _TARGET:
+        # The first step leaves only the minimum: nothing was saved yet that could pay for writing more to the cache again.
+        target = self.limits.messages * _TARGET if self.first else 0
+        while self.first < last and self._visible(turn) > target:
             self.first += 1
 
 

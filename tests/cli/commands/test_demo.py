@@ -34,7 +34,7 @@ def test_everything_is_the_record_without_the_last_answer(run: Run) -> None:
 
 def test_every_command_it_suggests_works(run: Run) -> None:
     suggested = run("demo").stdout.split("Next steps")[1].split("\n")
-    commands = [line.split("minutebook ", 1)[1] for line in suggested if "minutebook " in line]
+    commands = [line.split("minutebook ", 1)[1].split(" # ")[0].strip() for line in suggested if "minutebook " in line]
     session = run("demo", "--session").stdout
 
     assert commands[0] == "demo --session > session.json"

@@ -18,11 +18,11 @@ WINDOW: Final = 40
 DOLLARS_PER_MILLION: Final = 3.0
 """Price of a million input tokens. Cache reads cost a tenth of it, cache writes 1.25 times."""
 ROWS: Final = (
-    ("largest request, tokens", "{peak_tokens:,}"),
-    ("requests over the budget", "{over_budget} of {calls}"),
-    ("requests a provider would reject", "{invalid}"),
-    ("requests with the first user message", "{first_request_kept} of {calls}"),
-    ("requests with the newest user message", "{newest_request_kept} of {calls}"),
+    ("largest call, tokens", "{peak_tokens:,}"),
+    ("calls over {budget:,} tokens", "{over_budget} of {calls}"),
+    ("calls that break a provider's rules", "{invalid}"),
+    ("calls with the first user message", "{first_request_kept} of {calls}"),
+    ("calls with the newest user message", "{newest_request_kept} of {calls}"),
     ("input tokens", "{input_tokens:,}"),
     ("  read from the prompt cache", "{cached_tokens:,}"),
     ("cost with prompt caching", "${dollars:,.2f}"),
@@ -87,7 +87,7 @@ def _compare(session: list[dict[str, Any]], turns: int, budget: int) -> None:
     results = [{"manager": name, **replay(session, manager, budget)} for name, manager in managers.items()]
     tokens = Transcript(session).tokens
     record = {"messages": len(session), "tokens": tokens, "turns": turns}
-    emit({"record": record, "budget": budget, "managers": results}, lambda: _show(results, record))
+    emit({"record": record, "budget": budget, "managers": results}, lambda: _show(results, record, budget))
 
 
 def replay(session: list[dict[str, Any]], manager: Any, budget: int) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def replay(session: list[dict[str, Any]], manager: Any, budget: int) -> dict[str
     }
 
 
-def _show(results: list[dict[str, Any]], record: dict[str, int]) -> None:
+def _show(results: list[dict[str, Any]], record: dict[str, int], budget: int) -> None:
     from rich.text import Text
 
     from minutebook.cli.screen import console, headed_table
@@ -138,29 +138,30 @@ def _show(results: list[dict[str, Any]], record: dict[str, int]) -> None:
     out = console()
     out.print(Text("minutebook stores every message and sends the model only what fits.", "bold"))
     out.print(
-        f"\nA coding agent worked on {record['turns']} requests: {record['messages']:,} messages, {record['tokens']:,} tokens, "
-        f"{results[0]['calls']} model calls.\nThis is what three managers would have sent. "
-        "(The session is simulated; no model was called.)\n"
+        f"\nA session of a coding agent: {record['turns']} user messages, {record['messages']:,} messages in all, "
+        f"{record['tokens']:,} tokens, {results[0]['calls']} model calls.\n"
+        "Each column is one way to choose the messages of a call. (Simulated: no model was called.)\n"
     )
     table = headed_table()
     table.add_column("over all model calls", no_wrap=True)
     for result in results:
         table.add_column(result["manager"], justify="right", style="bold green" if result is results[-1] else None)
     for title, template in ROWS:
-        table.add_row(title, *(template.format_map(result) for result in results))
+        table.add_row(title.format(budget=budget), *(template.format_map(result) for result in results))
     out.print(table)
     out.print(
         f"${DOLLARS_PER_MILLION:.2f} per million input tokens; a cache read costs a tenth of that, a write 1.25 times.\n"
+        "The window moves with every message, so little is read from the cache. The budget cuts rarely.\n"
     )
     program = _program()
     out.print(Text("Next steps", "bold"))
-    for arguments in (
-        "demo --session > session.json",
-        "view session.json --max-tokens 8000",
-        "tokens session.json --model claude-sonnet-4-5",
-        "check session.json --provider all",
+    for arguments, purpose in (
+        ("demo --session > session.json", "write the session to a file"),
+        ("view session.json --max-tokens 8000", "what is sent, and why the rest is not"),
+        ("tokens session.json --model claude-sonnet-4-5", "its tokens"),
+        ("check session.json --provider all", "what a provider would reject"),
     ):
-        out.print(Text(f"  {program} {arguments}", "cyan"), soft_wrap=True)
+        out.print(Text(f"  {program} {arguments:<46}", "cyan"), Text(f"# {purpose}", "dim"), soft_wrap=True)
 
 
 def _program() -> str:

@@ -128,16 +128,17 @@ def _run_service(db: str, upstream: str, window: int) -> Iterator[str]:
 
 def _show(figures: dict[str, Any], sizes: list[tuple[int, int]]) -> None:
     out, window, record = console(), figures["window"], figures["record"]
-    out.print(Text("The same session through the service, with a provider that has a small context window.", "bold"))
+    out.print(Text("A session through the service, with a provider that has a small context window.", "bold"))
     out.print(
-        f"\n{figures['turns']} turns of a coding agent went through the service with the official openai client, which sends "
-        f"its\nwhole history every time. The provider rejects requests of more than {window:,} tokens.\n"
+        f"\nA coding agent with {figures['turns']} user messages used the official openai client, which sends its whole\n"
+        "history with every request. The service stores it and sends on what fits. The provider rejects\n"
+        f"requests of more than {window:,} tokens.\n"
         "(Client, service, database and provider are real and ran here; the model's answers are scripted.)\n"
     )
     table = headed_table()
     for title in ("request", "tokens of the history", "tokens sent"):
         table.add_column(title, justify="right")
-    table.add_column("sent / history", no_wrap=True)
+    table.add_column("█ sent  ░ left out", no_wrap=True)
     scale, last = max(history for history, _ in sizes), len(sizes) - 1
     for index in sorted({round(step * last / (_TABLE_ROWS - 1)) for step in range(_TABLE_ROWS)}):
         history, sent = sizes[index]

@@ -6,6 +6,7 @@ open; before each view the handle reads from the store what other processes have
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Self, TypeAlias, Unpack, overload
@@ -20,9 +21,10 @@ from minutebook.compaction.summarizer import Summarizer
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.agent_call import RunLimits, RunRecord
 from minutebook.conversation.compactor import FoldStorage
-from minutebook.conversation.handle.calls import ConversationCalls, with_answer
+from minutebook.conversation.handle.calls import ConversationCalls, answer_documents
 from minutebook.conversation.handle.policy_builder import PolicyBuilder
-from minutebook.conversation.handle.store_lifetime import open_own_store
+from minutebook.conversation.handle.store_lifetime import close_own_store, open_own_store
+from minutebook.conversation.model_call import no_documents
 from minutebook.conversation.requests import (
     MessageReason,
     Request,
@@ -138,7 +140,7 @@ class AsyncConversation(ConversationCalls):
     async def close(self) -> None:
         """Close the store, if this handle opened it."""
         if self._owns_store:
-            await self.store.close()
+            await close_own_store(self.store)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -190,7 +192,7 @@ class AsyncConversation(ConversationCalls):
                 idempotency_key,
                 provider=self.provider,
                 model=self._policy.model_name if response is None else response.model,
-                documents=lambda start: [] if minutes is None else [with_answer(minutes, response, start)],
+                documents=no_documents if response is None else partial(answer_documents, minutes, response),
             )
             if minutes is self._sent:
                 self._sent = None  # a second answer must not replace the usage of this one

@@ -144,7 +144,9 @@ class ConversationCalls(ConversationRecord):
         """Raise `ConversationBusy` if this handle has a run: its lease would not stop a second one."""
         async with self._lock:
             if self._is_running:
-                raise ConversationBusy(self.id, datetime.now(UTC) + timedelta(seconds=LEASE_SECONDS))
+                raise ConversationBusy(
+                    self._id or str(self._recipient), datetime.now(UTC) + timedelta(seconds=LEASE_SECONDS)
+                )
             self._is_running = True
         try:
             yield
@@ -196,10 +198,13 @@ class ConversationCalls(ConversationRecord):
                 self._renewed = None
 
 
-def with_answer(minutes: SentRequest | Document, response: ClientInput | None, position: int) -> NewDocument:
+def answer_documents(
+    minutes: SentRequest | Document | None, response: ClientInput, position: int
+) -> Sequence[NewDocument]:
     """The minutes of a request with its answer at a position, and the usage that the provider reported for it."""
-    assert response is not None
+    if minutes is None:
+        return ()
     outcome = {"finish": response.finish, "usage": usage_json(usage_from(response.usage)), "answer": position}
     if isinstance(minutes, SentRequest):
-        return replace(minutes, outcome=outcome).document(minutes.stored_length or position)
-    return NewDocument(minutes.kind, minutes.id, {**minutes.body, **outcome}, replace=True)
+        return (replace(minutes, outcome=outcome).document(minutes.stored_length or position),)
+    return (NewDocument(minutes.kind, minutes.id, {**minutes.body, **outcome}, replace=True),)

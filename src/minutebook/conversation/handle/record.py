@@ -139,7 +139,7 @@ class ConversationRecord:
         source.extend([message for _, message in new])
         source.set_pins(loaded.pins)
         source.folds = loaded.folds
-        self._version = header.version
+        self._version, self._created_at = header.version, header.created_at
         return True
 
     def _is_continued_by(self, header: ConversationHeader) -> bool:

@@ -12,17 +12,27 @@ from minutebook.store.url import open_store
 
 
 class _Lifetime:
-    """Lives as long as a store or a copy of it for another tenant."""
+    """Lives as long as a store or a copy of it for another tenant. Then the backend is closed."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.finalizer = weakref.finalize(self, _close, backend)
+        self.finalizer.atexit = False
 
 
 def open_own_store(url: str | Path) -> ConversationStore:
     """Open a store that closes itself when it is garbage: an open file has threads, which would stay until the program ends."""
     store = open_store(url)
     if not isinstance(store, MemoryStore):  # it has no thread
-        lifetime = _Lifetime()
-        vars(store)["_lifetime"] = lifetime  # copied with the store
-        weakref.finalize(lifetime, _close, store.backend).atexit = False
+        vars(store)["_lifetime"] = _Lifetime(store.backend)  # copied with the store
     return store
+
+
+async def close_own_store(store: ConversationStore) -> None:
+    """Close a store that `open_own_store` has opened."""
+    lifetime: _Lifetime | None = vars(store).get("_lifetime")
+    if lifetime is not None:
+        lifetime.finalizer.detach()
+    await store.close()
 
 
 def _close(backend: Backend) -> None:

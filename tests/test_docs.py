@@ -178,6 +178,18 @@ def test_the_pages_that_name_files_name_files_that_exist(page, files):
     assert gone == [], f"docs/{page} names files that are gone: {gone}"
 
 
+def test_every_test_that_the_coverage_page_names_exists():
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8"))
+    gone = [
+        f"{file}::{name}"
+        for file, name in named
+        if f"def {name}(" not in (ROOT / "tests" / file).read_text(encoding="utf-8")
+    ]
+
+    assert named
+    assert gone == []
+
+
 @pytest.mark.parametrize("operation", ["`view_of` with", "a streamed chat completion"])
 def test_the_architecture_page_describes_the_files_of_each_main_path(operation, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")

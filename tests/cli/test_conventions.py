@@ -183,7 +183,7 @@ def test_every_command_reads_an_export(kept: OnDatabase, run: Run, tmp_path: Pat
     if name == "check":
         assert result.stdout == "3 conversations, 59 messages: nothing that openai would reject\n"
     if name == "tokens":
-        assert "id 'order-17'" in result.stdout
+        assert "order-17" in result.stdout
     if name == "view":
         chosen = run(name, path, "--conversation", "order-18", "--messages")
         assert json.loads(chosen.stdout) == talk(2)

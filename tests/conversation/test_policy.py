@@ -16,12 +16,20 @@ from minutebook import (
     TruncateStrategy,
     TurnStrategy,
     TurnWindowManager,
+    model_info,
     register_strategy,
     view_of,
 )
 from minutebook.compaction import HybridStrategy, strategy_names, unregister_strategy
 from minutebook.conversation.config import ConversationConfig, ManagerConfig, PolicyConfig, RetentionConfig
-from minutebook.conversation.policy import MANAGERS, policy_named, policy_names, policy_problems, summary_model
+from minutebook.conversation.policy import (
+    MANAGERS,
+    PolicyBuilder,
+    policy_named,
+    policy_names,
+    policy_problems,
+    summary_model,
+)
 from minutebook.conversation.retention import RetentionManager
 from minutebook.dsl.flow_strategy import strategy_of
 from minutebook.dsl.spec import CompactionSpec, HistorySpec
@@ -284,3 +292,13 @@ def test_a_missing_list_of_active_tools_is_a_problem_of_the_policy_that_lacks_it
 
     assert location == ("policies", "mine", "manager", 0)
     assert "the names of the available tools" in str(problem)
+
+
+def test_max_tokens_besides_a_strategy_is_its_window_in_yaml_as_in_code_and_on_the_command_line():
+    settings = ServiceConfig(policies={"long": PolicyConfig(strategy="truncate", max_tokens=1_000)})
+    in_yaml = policy_named("long", settings, model=model_info("gpt-4o"))
+    in_code = PolicyBuilder(model="gpt-4o", strategy="truncate", max_tokens=1_000).policy
+
+    assert in_yaml.model.max_input_tokens == in_code.model.max_input_tokens == 1_000
+    assert in_yaml.max_tokens == in_code.max_tokens == 1_000
+    assert in_yaml.model.room() == model_info("gpt-4o", max_input_tokens=1_000).room()

@@ -17,13 +17,15 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from minutebook.cli.options import default_database_url, state_folder
-from minutebook.errors import InvalidSetting, StoreUnavailable
+from minutebook.errors import InvalidConfig, InvalidPrompt, InvalidSetting, MissingExtra, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
+from minutebook.service.agent_tools import ConfiguredTools
 from minutebook.service.app import build_service, create_app
-from minutebook.service.config.loader import CommandLineFlag, ConfigHolder, config_path
+from minutebook.service.config.loader import CommandLineFlag, ConfigHolder, LoadedConfig, config_path
 from minutebook.service.http.requests import require_keys_for_remote
 from minutebook.service.observability.logs import write_logs_to
 from minutebook.service.state import Service
+from minutebook.store.url import open_store
 from minutebook.testing import LoopbackProvider, ScriptedModel
 from minutebook.testing.script import ReceivedRequest
 
@@ -58,6 +60,7 @@ def serve(
         stack.enter_context(write_logs_to(level=log_level))
         path = config_file or config_path()
         holder = ConfigHolder(path, flags=flags)
+        require_startable(holder.current)
         flags = dict(flags)
         config = holder.current.config
         description: dict[str, str] = {}
@@ -76,6 +79,26 @@ def serve(
         description["policy"] = holder.current.config.conversation.policy
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(build_service(holder), description, announce))
+
+
+def require_startable(loaded: LoadedConfig) -> None:
+    """Check what the service would refuse when it starts: the database URL and the tools. Nothing is opened.
+
+    Raises:
+        InvalidConfig: one of them is invalid.
+    """
+    config = loaded.config
+
+    def open_database() -> object:
+        return None if config.database.url is None else open_store(config.database.url)
+
+    for key, check in (("database.url", open_database), ("tools", lambda: ConfiguredTools(config.tools))):
+        try:
+            check()
+        except (InvalidSetting, InvalidPrompt, MissingExtra) as error:
+            origin = loaded.origin(key)
+            source = str(loaded.path) if origin.kind == "default" else origin.name
+            raise InvalidConfig(source, origin.line, origin.column, key, f"is invalid: {error}") from None
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

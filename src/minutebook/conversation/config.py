@@ -213,7 +213,7 @@ class PolicyConfig(Settings):
     manager: _Managers = ()
     """The managers that curate the messages, in order."""
     max_tokens: Annotated[int | None, Field(ge=1)] = None
-    """Maximum tokens of messages per request. Default: the model's input limit."""
+    """Maximum tokens of a request's messages, and the window of the strategy. Default: the model's input limit."""
 
     @model_validator(mode="after")
     def _require_effect(self) -> Self:

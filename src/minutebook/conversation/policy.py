@@ -192,6 +192,8 @@ def policy_named(
         return Policy(name, PassthroughManager(), mode="off", settings={"retention": retention.model_dump()})
     policy = config.policies.get(name) or _default_config(name)
     uses_retention = any(manager.name == RETENTION for manager in policy.manager)
+    if policy.max_tokens is not None:  # it is the window of the strategy, as in `Conversation` and `minutebook compact`
+        model = replace(model, max_input_tokens=policy.max_tokens)
     budget = max_tokens if policy.max_tokens is None else policy.max_tokens
     if budget is None and policy.strategy is None and {manager.name for manager in policy.manager} & _BUDGETED:
         budget = _input_limit(model)

@@ -132,7 +132,10 @@ def test_what_cannot_be_read_is_said_in_one_line(run: Run, tmp_path: Path, name:
     missing, binary = run("agent", name, "nowhere.sr"), run("agent", name, path)
 
     assert (missing.exit_code, missing.stderr) == (3, "error: nowhere.sr: No such file or directory\n")
-    assert (binary.exit_code, binary.stderr) == (5, f"error: {path}:2: not UTF-8 (invalid start byte)\n")
+    assert (binary.exit_code, binary.stderr) == (
+        5,
+        f"error: {path}:2: not UTF-8 (invalid start byte); save it as UTF-8\n",
+    )
 
 
 def test_every_option_has_help_with_an_example() -> None:

@@ -136,3 +136,11 @@ def test_interrupted_it_ends_in_order_with_130(program: Path) -> None:
 
     assert process.returncode == 130
     assert "Traceback" not in errors
+
+
+def test_a_rejected_answer_is_not_printed(launch: Launch, program: Path) -> None:
+    program.write_text(f"{HEAD}schema S:\n    ok: bool\nagent a:\n    instruction p\n    produces S\n")
+    with LoopbackProvider(ScriptedModel("It is fine.", '{"ok": true}')) as provider:
+        done = launch("agent", "run", program, "Is it?", "--base-url", provider.base_url)
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"ok": True})

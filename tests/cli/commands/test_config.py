@@ -103,3 +103,44 @@ def test_without_a_file_the_defaults_hold_and_the_places_are_named(run: Run, tmp
         "the defaults are used\n"
     )
     assert run("config", "show").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "database: {url: 'postgres//localhost/chat'}",
+        "tools:\n  - {python: 'no_such_module:run'}",
+        'tools:\n  - {mcp: "notes-server \'unclosed"}',
+        "tools:\n  - {builtin: clock}\n  - {builtin: clock}",
+    ],
+)
+def test_check_and_serve_refuse_the_same_with_the_same_words(run: Run, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "llm_config.yaml"
+    path.write_text(text)
+
+    checked, served = run("config", "check", path), run("serve", "--config", path, "--port", "0")
+
+    assert checked.exit_code == served.exit_code == 5
+    assert checked.stderr.startswith(f"error: {path}:")
+    assert served.stderr == checked.stderr
+
+
+def test_check_warns_of_a_variable_that_serve_needs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    path = tmp_path / "llm_config.yaml"
+    path.write_text("upstream: {url: 'https://api.openai.com/v1', key_env: MY_KEY}")
+
+    assert "MY_KEY is not set; serve needs it" in run("config", "check", path).stderr
+
+
+def test_show_has_the_policies_of_both_apis(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "llm_config.yaml"
+    path.write_text("server: {port: 81}")
+
+    shown = json.loads(run("config", "show", "--config", path, "--json").stdout)
+
+    assert shown["conversation.policy"] == {"value": "token_budget", "origin": "default"}
+    assert shown["conversation.policy of /threads"] == {"value": "retention", "origin": "default"}
+    path.write_text("conversation: {policy: hybrid}")
+    shown = json.loads(run("config", "show", "--config", path, "--json").stdout)
+    assert shown["conversation.policy of /threads"]["value"] == "hybrid"

@@ -151,6 +151,26 @@ def test_show_marks_what_is_folded_and_shows_what_stands_for_it(kept: OnDatabase
     assert " 36 " not in folded
 
 
+def test_long_ids_leave_room_for_the_rest(on: OnDatabase) -> None:
+    name = "a-conversation-with-a-very-long-id-that-does-not-fit-into-half-a-line-of-80-columns"
+    text = "first line\r\nsecond line with parcel"
+    on("import", "-", stdin=json.dumps({"id": name, "messages": [{"role": "user", "content": text}]}))
+
+    found, listed, shown = on("search", "parcel"), on("ls"), on("show", name)
+
+    assert ":0" in found.stdout
+    assert "".join(line.split()[0] for line in listed.stdout.splitlines()[1:] if line.strip()).count(name) <= 1
+    assert shown.stdout.count(name) == 1
+    assert "\N{REPLACEMENT CHARACTER}" not in shown.stdout
+
+
+def test_why_without_a_recorded_request_says_what_records_one(kept: OnDatabase) -> None:
+    result = kept("why", "order-17", "--json")
+
+    assert result.exit_code == 3
+    assert "has no recorded request; chat, serve" in json.loads(result.stderr)["error"]["message"]
+
+
 def test_show_as_json_has_every_message_whole(kept: OnDatabase) -> None:
     document = json.loads(kept("show", "order-18", "--all", "--json").stdout)
 

@@ -157,7 +157,7 @@ def run(
 ) -> None:
     """Run the program in FILE, and print its answer to PROMPT.
 
-    The answer is streamed to stdout. Tool calls and compactions of the history are printed to stderr. - reads PROMPT
+    The answer is printed to stdout, and streamed if it is text for a terminal. Tool calls and compactions of the history are printed to stderr. - reads PROMPT
     from stdin. Agents can access the files of the working directory, and Python tools are imported from it.
 
     API keys are read from OPENAI_API_KEY and ANTHROPIC_API_KEY. Any other PROVIDER must be OpenAI-compatible; its base
@@ -175,9 +175,12 @@ def run(
         raise UnreadableInput(_name(file), "defines no agent and no flow; nothing can be run")
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
-    starts_agent = flow is None and (agent is not None or (spec.entry is not None and spec.entry.kind == "agent"))
+    entry_agent = spec.entry.name if spec.entry is not None and spec.entry.kind == "agent" else None
+    started = None if flow is not None else agent if agent is not None else entry_agent
+    # Other answers are printed when they are complete: a rejected or interrupted one must not be part of the output.
+    streams = sys.stdout.isatty() and not is_json() and started is not None and spec.agent(started).produces is None
     environment = {**os.environ, **({MODELS_FILE_VARIABLE: models_file} if models_file else {})}
-    printer = _RunPrinter(streams=starts_agent and not is_json())
+    printer = _RunPrinter(streams=streams)
 
     async def run_workflow() -> Any:
         result = None

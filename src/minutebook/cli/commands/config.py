@@ -48,7 +48,11 @@ def show(file: str | None) -> None:
     values = flat_settings(loaded.config)
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
-    settings = {key: {"value": value, "origin": str(loaded.origin(key))} for key, value in values.items()}
+    settings: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        settings[key] = {"value": value, "origin": str(loaded.origin(key))}
+        if key == "conversation.policy":  # without a configured one, the endpoints have different policies
+            settings[f"{key} of /threads"] = {**settings[key], "value": loaded.config.conversation.threads_policy}
     emit(settings, lambda: _print_settings(settings))
 
 
@@ -71,14 +75,19 @@ def _print_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
 def check(file: str) -> int:
     """Validate FILE without the environment, and print all problems with their lines. The exit code is 5 if there are any.
 
+    What serve would refuse is a problem too: a wrong database URL, a tool that cannot be imported. An environment variable
+    that serve needs and that is not set is a warning.
+
     Example: minutebook config check llm_config.yaml
     """
     from minutebook.cli.exits import INVALID
+    from minutebook.cli.server import require_startable
     from minutebook.errors import InvalidConfig
     from minutebook.service.config.loader import load_config
 
     try:
         loaded = load_config(file, environment={})
+        require_startable(loaded)
     except InvalidConfig as error:
         if not is_json():
             raise
@@ -88,10 +97,14 @@ def check(file: str) -> int:
         ]
         emit({"file": file, "problems": problems, "warnings": []}, "")
         return INVALID
-    for warning in () if is_json() else loaded.warnings:
+    warnings = [*loaded.warnings]
+    key_env = loaded.config.upstream.key_env
+    if key_env is not None and not os.environ.get(key_env):
+        warnings.append(f"upstream.key_env: the environment variable {key_env} is not set; serve needs it")
+    for warning in () if is_json() else warnings:
         click.echo(f"warning: {warning}", err=True)
     text = f"{file} is valid: {len(loaded.origins):,} values are set"
-    emit({"file": file, "problems": [], "warnings": loaded.warnings}, text)
+    emit({"file": file, "problems": [], "warnings": warnings}, text)
     return 0
 
 

@@ -24,7 +24,8 @@ def table_of(conversations: Iterable[ConversationHeader]) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("updated", no_wrap=True)
     for header in conversations:
-        names = (printable(header.id), printable(header.recipient), header.status.value)
+        recipient = "" if header.recipient == header.id else printable(header.recipient)  # repeated ids fill the screen
+        names = (printable(header.id), recipient, header.status.value)
         table.add_row(*names, f"{header.turns:,}", f"{header.length:,}", local_time(header.updated_at))
     return table
 

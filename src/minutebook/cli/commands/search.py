@@ -55,6 +55,9 @@ def command(database: Database, query: str, conversation: str | None, recipient:
 
 def _show(hits: Sequence[SearchHit], query: str) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(overflow="fold")  # the position is at the end of the location
+    grid.add_column(no_wrap=True)
+    grid.add_column()
     for hit in hits:
         role = hit.entry.role.value
         color = ROLE_STYLES[role_family(role)][0]

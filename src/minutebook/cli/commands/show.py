@@ -28,7 +28,8 @@ def show(loaded: LoadedConversation, *, folded: bool) -> None:
     header, out = loaded.conversation, console()
     counts = f"{header.turns:,} turns, {header.length:,} messages"
     details = f"{counts}, {header.status.value}, updated {local_time(header.updated_at)}"
-    out.print(Text(f"{printable(header.id)} with {printable(header.recipient)}: {details}", "bold"))
+    recipient = "" if header.recipient == header.id else f" with {printable(header.recipient)}"
+    out.print(Text(f"{printable(header.id)}{recipient}: {details}", "bold"))
     if header.origin is not None:
         out.print(f"forked from {printable(header.origin.conversation)} at {header.origin.position:,}")
     grid = Table.grid(padding=(0, 1, 0, 0))
@@ -86,7 +87,7 @@ def _message_text(message: Message) -> str:
     """The full text of a message, with its tool calls on one line. Results are shortened to one line."""
     if is_result(message):
         return preview(message)
-    text = printable(text_of(message).strip(), allowed="\n\t")
+    text = printable(text_of(message).strip().replace("\r\n", "\n"), allowed="\n\t")
     calls = preview({**message, "content": None}) if call_ids(message) else ""
     return "\n".join(filter(None, [text, calls and f"→ {calls}"]))
 

@@ -41,7 +41,7 @@ def command(files: Sequence[str], model: str | None, show_all: bool) -> None:
         counts.append(token_counts(conversation, model))
     emit(
         {"tokens": sum(entry["tokens"] for entry in counts), "conversations": counts},
-        lambda: _show_one(names[0], counts[0]) if len(counts) == 1 else _show_many(names, counts, show_all=show_all),
+        lambda: _show_one(names[0], counts[0]) if len(counts) == 1 else _show_many(counts, show_all=show_all),
     )
 
 
@@ -103,8 +103,9 @@ def _show_one(name: str, entry: dict[str, Any]) -> None:
     out.print(table)
 
 
-def _show_many(names: list[str], counts: list[dict[str, Any]], *, show_all: bool) -> None:
+def _show_many(counts: list[dict[str, Any]], *, show_all: bool) -> None:
     out = console()
+    has_several_files = len({entry["file"] for entry in counts}) > 1
     largest = sorted(range(len(counts)), key=lambda index: -counts[index]["tokens"])
     shown = range(len(counts)) if show_all else largest[:MAX_ROWS]
     roles = [role for role in ROLE_STYLES if any(role in entry["by_role"] for entry in counts)]
@@ -113,7 +114,9 @@ def _show_many(names: list[str], counts: list[dict[str, Any]], *, show_all: bool
     for title in ("messages", "turns", "tokens", *roles):
         table.add_column(title, justify="right", no_wrap=True)
     for index in shown:
-        table.add_row(Text(names[index].removeprefix("conversation ")), *_figures([counts[index]], roles))
+        entry = counts[index]
+        file = f"{entry['file']}: " if has_several_files else ""
+        table.add_row(Text(f"{file}{entry['index']} {entry['id'] or ''}"), *_figures([entry], roles))
     table.add_section()
     table.add_row(f"all {len(counts):,}", *_figures(counts, roles), style="bold")
     out.print(table)

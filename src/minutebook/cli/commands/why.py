@@ -1,5 +1,6 @@
 """`minutebook why`: why a message was sent, changed or left out in a request."""
 
+import errno
 from datetime import UTC
 from typing import Any
 
@@ -51,7 +52,8 @@ async def _find(database: Database, conversation: str, number: int | None) -> Re
         return await handle.request(number)
     requests = await handle.requests(last=1)
     if not requests:
-        raise click.ClickException(f"conversation {conversation!r} has no recorded request")
+        problem = "has no recorded request; chat, serve, Conversation.view and agents record what they send"
+        raise FileNotFoundError(errno.ENOENT, problem, f"conversation {conversation!r}")
     return requests[-1]
 
 

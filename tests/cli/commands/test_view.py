@@ -213,6 +213,7 @@ def test_every_reading_command_shows_messages_without_text(run: Run, command: st
         assert result.exit_code in ({0, 1, 6} if command == "check" else {0, 1}), shape
 
 
+@pytest.mark.slow
 @needs_corpus
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("command", ["view", "check", "tokens", "repair"])
@@ -224,6 +225,7 @@ def test_every_reading_command_shows_every_real_conversation(run: Run, command: 
         assert result.exit_code in ({0, 6} if command in {"check", "repair"} else {0}), (name, number)
 
 
+@pytest.mark.slow
 @needs_corpus
 @pytest.mark.parametrize("name", FILES)
 def test_every_command_of_the_database_shows_every_real_conversation(run: Run, name: str, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from bench import plot
 from bench.corpus import conversations, folder
 from bench.peers_env import HOME, Peers
 from bench.replay import Policy, Recording, ReplayResult, recordings, replay
@@ -23,6 +22,7 @@ from minutebook import (
     TurnWindowManager,
 )
 from minutebook.history import ToolStripper
+from minutebook.lab import plot
 
 AGENTS = ("coding_agents", "claude_code", "codex_responses")
 BUDGET = 32_000

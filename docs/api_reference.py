@@ -31,6 +31,7 @@ PACKAGES = {
     "planning": "Planning",
     "dsl": "The agent language",
     "service": "The service",
+    "lab": "Replaying sessions",
     "testing": "Testing",
     "integrations.adk": "Google ADK",
     "errors": "Errors",

@@ -37,16 +37,19 @@ class Proxy:
                 has_answered = False
                 await asyncio.sleep(self.delay_seconds)
                 server_writer.write(data)
-            server_writer.close()
+            server_writer.write_eof()
 
         async def pass_answers() -> None:
             nonlocal has_answered
             while data := await server_reader.read(1 << 16):
                 has_answered = True
                 writer.write(data)
-            writer.close()
 
-        await asyncio.gather(pass_requests(), pass_answers(), return_exceptions=True)
+        try:
+            await asyncio.gather(pass_requests(), pass_answers(), return_exceptions=True)
+        finally:
+            for transport in (server_writer.transport, writer.transport):
+                transport.abort()
 
 
 @contextmanager

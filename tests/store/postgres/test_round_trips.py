@@ -29,7 +29,7 @@ def round_trips(proxy, *operations):
     async def scenario():
         async with PostgresStore(proxy.url) as store:
             for number in range(20):  # opens the connections of all writers
-                await store.append(f"{number}", text_entries("1"))
+                await store.append(f"{number}", text_entries("1"), expected_version=0)
             await store.append("a", text_entries("1", "2", "3"))
             await store.append("a", text_entries("4"))
             await store.pin("a", 0)

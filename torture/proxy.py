@@ -60,10 +60,10 @@ def run_proxy(host: str, port: int) -> Iterator[Proxy]:
 
     async def stop() -> None:
         server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     try:
         yield proxy

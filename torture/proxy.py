@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from minutebook.store.loop_thread import LoopThread
 
@@ -20,6 +20,8 @@ class Proxy:
     """The number of times that a client sent something after the server had answered."""
     address: tuple[str, int] = ("", 0)
     """Where the proxy listens."""
+    _connections: set[object] = field(default_factory=set)
+    """The tasks of open connections: an event loop has only weak references to tasks."""
 
     async def start(self) -> asyncio.Server:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -27,6 +29,7 @@ class Proxy:
         return server
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(asyncio.current_task())
         server_reader, server_writer = await asyncio.open_connection(self.host, self.port)
         has_answered = True
 
@@ -37,16 +40,20 @@ class Proxy:
                 has_answered = False
                 await asyncio.sleep(self.delay_seconds)
                 server_writer.write(data)
-            server_writer.close()
+            server_writer.write_eof()
 
         async def pass_answers() -> None:
             nonlocal has_answered
             while data := await server_reader.read(1 << 16):
                 has_answered = True
                 writer.write(data)
-            writer.close()
 
-        await asyncio.gather(pass_requests(), pass_answers(), return_exceptions=True)
+        try:
+            await asyncio.gather(pass_requests(), pass_answers(), return_exceptions=True)
+        finally:
+            self._connections.discard(asyncio.current_task())
+            for transport in (server_writer.transport, writer.transport):
+                transport.abort()
 
 
 @contextmanager
@@ -57,10 +64,10 @@ def run_proxy(host: str, port: int) -> Iterator[Proxy]:
 
     async def stop() -> None:
         server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     try:
         yield proxy

@@ -21,6 +21,7 @@ _EXPORTS = {
         "SearchHit",
         "ImportCounts",
         "Lease",
+        "LeasedConversation",
         "LoadedConversation",
         "NewDocument",
         "ForkOrigin",

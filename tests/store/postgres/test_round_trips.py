@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from minutebook.record.fold import Fold
+from minutebook.store.postgres import engine
 from minutebook.store.postgres.store import PostgresStore
 from minutebook.store.types import NewDocument
 from minutebook.testing.contract.samples import text_entries
@@ -14,8 +15,9 @@ from torture.proxy import run_proxy
 
 
 @pytest.fixture
-def proxy():
+def proxy(monkeypatch):
     require_postgres()
+    monkeypatch.setattr(engine, "IDLE_SECONDS", 3600, raising=False)  # no background indexing meanwhile
     parts = psycopg.conninfo.conninfo_to_dict(shared.empty())
     with run_proxy(parts["host"], int(parts["port"])) as proxy:
         host, port = proxy.address
@@ -29,7 +31,7 @@ def round_trips(proxy, *operations):
     async def scenario():
         async with PostgresStore(proxy.url) as store:
             for number in range(20):  # opens the connections of all writers
-                await store.append(f"{number}", text_entries("1"))
+                await store.append(f"{number}", text_entries("1"), expected_version=0)
             await store.append("a", text_entries("1", "2", "3"))
             await store.append("a", text_entries("4"))
             await store.pin("a", 0)

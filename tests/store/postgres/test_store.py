@@ -650,3 +650,34 @@ def test_an_encrypted_search_has_more_than_one_page(url):
             return conversations
 
     assert asyncio.run(scenario()) == ["c2", "c1", "c0"]
+
+
+def test_an_erasure_does_not_wait_for_one_of_another_tenant(url):
+    async def scenario():
+        async with PostgresStore(url, timeout_seconds=1) as store:
+            await store.append("a", text_entries("1"))
+            async with await psycopg.AsyncConnection.connect(url) as other:
+                # What an erasure of another tenant that is not committed yet has done.
+                tables = "ARRAY['minutebook.conversation'::regclass::oid, 'minutebook.entry_0'::regclass::oid,"
+                await other.execute(f"SELECT minutebook.mark_removed({tables} 'minutebook.entry_1'::regclass::oid])")
+                receipt = await store.erase(conversation="a")
+                await other.rollback()
+                return receipt.conversations
+
+    assert asyncio.run(scenario()) == 1
+
+
+def test_the_jobs_of_an_erased_conversation_are_found_by_an_index(url):
+    async def scenario():
+        async with open_store(url) as store:
+            await store.create_job_tables()
+
+    asyncio.run(scenario())
+    with psycopg.connect(url, autocommit=True) as db:
+        body = db.execute("SELECT prosrc FROM pg_proc WHERE proname = 'cancel'").fetchone()[0]
+        statement = body.replace("unnest(conversations)", "unnest(ARRAY['a'])")
+        db.execute("SET search_path = minutebook_jobs")
+        db.execute("SET minutebook.tenant = 'default'")
+        db.execute("SET enable_seqscan = off")
+        plan = "\n".join(line for (line,) in db.execute(f"EXPLAIN {statement}"))
+    assert "Index Cond: (queueing_lock = ANY" in plan, plan

@@ -392,3 +392,29 @@ def test_no_file_is_created_before_the_first_operation(url, tmp_path):
         assert list(tmp_path.iterdir()) == []
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("target", [{"conversation": "c7"}, {"recipient": "c7"}, {"recipient": "alice"}])
+def test_an_erasure_scans_no_table_and_no_tenant(tmp_path, monkeypatch, target):
+    statements = []
+    query = SqliteTransaction.query
+
+    async def record_and_query(self, *queries):
+        statements.extend(queries)
+        return await query(self, *queries)
+
+    async def scenario():
+        async with open_store(f"sqlite:///{tmp_path / 'chat.db'}") as store:
+            await store.append("c7", text_entries("1"))
+            await store.append("other", text_entries("1"), recipient="alice")
+            monkeypatch.setattr(SqliteTransaction, "query", record_and_query)
+            await store.erase(**target)
+
+    asyncio.run(scenario())
+
+    assert statements
+    db = apsw.Connection(str(tmp_path / "chat.db"))
+    for statement, values in statements:
+        plan = [line for _, _, _, line in db.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+        assert not [line for line in plan if line.startswith("SCAN") or line.endswith("(tenant=?)")], (statement, plan)
+    db.close()

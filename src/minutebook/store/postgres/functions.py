@@ -82,16 +82,20 @@ async def _read_result(db: AsyncConnection) -> PGresult:
     if pgconn.flush():
         driver_results: list[PGresult] = await db.wait(execute(pgconn))
         return driver_results[0]
-    while pgconn.is_busy():
-        readable: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(pgconn.socket, _resolve, readable)
-        try:
-            await readable
-        finally:
-            loop.remove_reader(pgconn.socket)
-        pgconn.consume_input()
-    results: list[PGresult] = list(iter(pgconn.get_result, None))
-    return results[0]
+    results: list[PGresult] = []
+    while True:
+        while pgconn.is_busy():  # otherwise `get_result` would block the event loop
+            readable: asyncio.Future[None] = loop.create_future()
+            loop.add_reader(pgconn.socket, _resolve, readable)
+            try:
+                await readable
+            finally:
+                loop.remove_reader(pgconn.socket)
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            return results[0]
+        results.append(result)
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

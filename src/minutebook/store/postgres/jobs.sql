@@ -1,11 +1,16 @@
 -- The queue of background jobs, at most one waiting job per conversation. The tables are procrastinate's. The role of the
 -- store cannot read their schema: it can only add and delete jobs of its transaction's tenant.
 
+-- The name of a conversation's jobs. `cancel` finds them by it, waiting or not.
+CREATE FUNCTION minutebook_jobs.name_of(tenant text, conversation text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT md5(jsonb_build_array(tenant, conversation)::text) $$;
+CREATE INDEX job_by_name ON minutebook_jobs.procrastinate_jobs (queueing_lock);
+
 CREATE FUNCTION minutebook_jobs.enqueue(tenant text, conversation text, tries integer, not_before timestamptz)
 RETURNS boolean LANGUAGE plpgsql SET search_path = minutebook_jobs, pg_catalog
 AS $$
 DECLARE
-    name text := md5(jsonb_build_array(tenant, conversation)::text);
+    name text := name_of(tenant, conversation);
     args jsonb := jsonb_build_object('tenant', tenant, 'conversation', conversation, 'tries', tries);
 BEGIN
     PERFORM procrastinate_defer_jobs_v1(ARRAY[
@@ -28,8 +33,9 @@ CREATE FUNCTION minutebook_jobs.cancel(conversations text[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = minutebook_jobs, pg_catalog
 AS $$
     DELETE FROM procrastinate_jobs
-    WHERE queue_name = 'minutebook' AND status <> 'doing' AND args ->> 'tenant' = current_setting('minutebook.tenant')
-        AND args ->> 'conversation' = ANY(conversations)
+    WHERE status <> 'doing' AND queueing_lock = ANY(ARRAY(  -- not by queue_name, whose index has all jobs
+        SELECT name_of(current_setting('minutebook.tenant'), conversation) FROM unnest(conversations) AS conversation
+    ))
 $$;
 
 -- Queues the jobs of workers again that sent no heartbeat for `lease_seconds`. They get new job numbers, so that a worker

@@ -32,7 +32,7 @@ from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, Loade
 T = TypeVar("T")
 _TABLES: Final = ("conversation", "payload", "fold", "pin", "idempotency_key", "word", "lease")
 """Tables that an erasure deletes from, besides the partitions of `entry` that are marked in `removed`."""
-_SELECT_REMOVED: Final = "SELECT relation, times, relation::regclass::text AS name FROM minutebook.removed"
+_SELECT_REMOVED: Final = "SELECT number, relation::regclass::text AS name FROM minutebook.removed"
 _HAS_DOCUMENTS: Final = "SELECT pg_relation_size('minutebook.document') > 0"
 _HAS_JOBS: Final = "SELECT to_regclass('minutebook_jobs.procrastinate_jobs') IS NOT NULL"
 
@@ -176,24 +176,23 @@ class PostgresStore(ConversationStore):
 async def _rewrite_tables(db: AsyncConnection, store: str) -> None:
     """Rewrite the tables that rows were deleted from since the last vacuum.
 
-    Deletions of documents are frequent and not recorded, so their table is rewritten if it is not empty. A mark is
-    deleted only if nothing was deleted meanwhile: an erasure during the rewrite is left for the next vacuum.
+    Deletions of documents are frequent and not recorded, so their table is rewritten if it is not empty. Only
+    the marks that were read are deleted: an erasure during the rewrite is left for the next vacuum.
     """
     try:
         removed = await (await db.execute(_SELECT_REMOVED)).fetchall()
         has_documents = (await (await db.execute(_HAS_DOCUMENTS)).fetchone() or (None,))[0]
         if not removed and not has_documents:
             return
-        tables = {name for _, _, name in removed} | {f"minutebook.{name}" for name in (_TABLES if removed else ())}
+        tables = {name for _, name in removed} | {f"minutebook.{name}" for name in (_TABLES if removed else ())}
         if has_documents:
             tables.add("minutebook.document")
         if removed and (await (await db.execute(_HAS_JOBS)).fetchone() or (None,))[0]:
             tables.add("minutebook_jobs.procrastinate_jobs")
         for table in sorted(tables):
             await db.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier(*table.split("."))))
-        for relation, times, _ in removed:
-            unmark = "DELETE FROM minutebook.removed WHERE relation = %s AND times = %s"
-            await db.execute(unmark, (relation, times))
+        unmark = "DELETE FROM minutebook.removed WHERE number = ANY(%s)"
+        await db.execute(unmark, ([number for number, _ in removed],))
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreUnavailable(store, "only the owner of the tables may vacuum them; connect as the owner") from error
     await _switch_wal(db)

@@ -199,9 +199,17 @@ async def _lock_with_forks(
     tx: SqlTransaction, conversation: str | None, recipient: str | None
 ) -> list[ConversationRow]:
     """Lock and return the conversations to erase and all their forks, at any depth. A locked one cannot be forked."""
-    where, values = ("id = ?", [conversation]) if recipient is None else (FOR_RECIPIENT, [recipient, recipient])
-    query = f"{headers.SELECT} AND {where} ORDER BY number{tx.FOR_UPDATE}"
-    roots = {row.number: row for row in map(headers.row_of, await tx.rows(query, tx.tenant, *values))}
+    # One query for each condition that an index can serve: with OR, SQLite would read all conversations of the tenant.
+    conditions = (
+        ("id = ?",) if recipient is None else ("recipient = ? AND recipient <> id", "id = ? AND recipient = id")
+    )
+    results = await tx.query(
+        *(
+            (f"{headers.SELECT} AND {condition} ORDER BY number{tx.FOR_UPDATE}", (tx.tenant, recipient or conversation))
+            for condition in conditions
+        )
+    )
+    roots = {row.number: row for rows in results for row in map(headers.row_of, rows)}
     return list((roots | await _lock_forks(tx, roots)).values())
 
 

@@ -141,10 +141,11 @@ ALTER TABLE minutebook.word
     ADD COLUMN words bytea NOT NULL, ALTER COLUMN words SET STORAGE PLAIN,
     ADD PRIMARY KEY (tenant, conversation, start);
 
--- Tables that contain deleted rows until the next vacuum. Not per tenant, since it only names tables.
+-- Tables that contain deleted rows until the next vacuum. Rows are only added, so that no transaction waits for another.
+-- Not per tenant, since it only names tables.
 CREATE TABLE minutebook.removed (
-    relation oid PRIMARY KEY,
-    times bigint NOT NULL
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    relation oid NOT NULL
 );
 
 DO $$
@@ -232,8 +233,7 @@ GRANT USAGE ON SEQUENCE minutebook.fence TO minutebook_app;
 CREATE FUNCTION minutebook.mark_removed(relations oid[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
 AS $$
-    INSERT INTO minutebook.removed SELECT relation, 1 FROM unnest(relations) AS relation ORDER BY relation
-    ON CONFLICT (relation) DO UPDATE SET times = removed.times + 1
+    INSERT INTO minutebook.removed (relation) SELECT unnest(relations)
 $$;
 
 -- Writes a group of appends completely, or raises serialization_failure if the database is not in the state that the

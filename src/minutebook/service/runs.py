@@ -22,6 +22,8 @@ _CANCELLED: Final = RequestRefused(
 _STOPPING: Final = RequestRefused(
     503, "The server stopped before the answer was complete. Retry.", "server_stopping", headers=(("retry-after", "1"),)
 )
+OPEN_SECONDS: Final = 0.8
+"""How long a stream waits for its first event before it is opened with a ping."""
 DRAIN_SECONDS: Final = 30.0
 """How long the service waits at shutdown for answers in progress."""
 
@@ -38,6 +40,8 @@ class Run:
     error: BaseException | None = None
     """The error that ended the run, unless it was sent as an event."""
     task: "asyncio.Task[None] | None" = None
+    is_open: bool = False
+    """A stream was opened before the first event. A failure is then sent as an event."""
     cancelled: bool = False
     """The client asked to stop the run, or disconnected."""
     watcher: "asyncio.Task[None] | None" = None
@@ -107,6 +111,8 @@ class Run:
             Exception: the error that ended the run.
         """
         index = after
+        if not self.events and not self.done:
+            yield PING
         while True:
             if index < len(self.events):
                 pending = b"".join(self.events[index:])
@@ -119,14 +125,18 @@ class Run:
         if self.error is not None:
             raise self.error
 
-    async def wait_for_first_event(self) -> None:
+    async def wait_for_first_event(self, *, timeout_seconds: float | None = None) -> None:
         """Wait for the first event, so that an earlier error becomes an HTTP error and not a broken stream.
+
+        After the timeout the stream is opened without an event: `stream` then begins with a ping.
 
         Raises:
             Exception: the error that ended the run before its first event.
         """
         while not self.events and not self.done:
-            await self._wait_for_change()
+            if not await self._wait_for_change(timeout_seconds):
+                self.is_open = True
+                return
         if self.error is not None and not self.events:
             raise self.error
 

@@ -10,7 +10,7 @@ from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
 from minutebook.record.message import Message, leading_system_count, role_of
-from minutebook.service.answer_job import AnswerJob, failure_code, longest_answer, tool_tokens
+from minutebook.service.answer_job import AnswerJob, failure_fields, longest_answer, tool_tokens
 from minutebook.service.completions.history_match import HistoryMatch
 from minutebook.service.completions.reconcile import (
     HistoryBranch,
@@ -157,7 +157,7 @@ class ChatJob(AnswerJob):
         except BaseException as error:
             # A partial answer is stored in the minutes only: the conversation cannot continue from it.
             partial = completion.message.get("content") or None
-            await call.fail({"failed": failure_code(error), "partial": partial})
+            await call.fail({**failure_fields(error), "partial": partial})
             raise
         return last_events
 
@@ -194,7 +194,7 @@ class ChatJob(AnswerJob):
             self.result = await self.service.upstream.complete(body, authorization=self.authorization)
             return
         async with self.service.upstream.stream(body, authorization=self.authorization) as events:
-            async for data in events:
+            async for data, _ in parse_chunks(events):
                 self.run.send(b"data: %s\n\n" % data)
         self.run.send(DONE)
 

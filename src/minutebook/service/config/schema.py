@@ -64,6 +64,8 @@ class ServerConfig(Settings):
     """What clients send with each request: their whole history, only new messages, or `auto`: by client and content."""
     on_disconnect: Literal["continue", "cancel"] = "continue"
     """Whether an answer continues or is cancelled when the client disconnects."""
+    wait_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
+    """How long a message waits for the answer in progress of its conversation. After that it gets status 409."""
     lease_seconds: Seconds = 5.0
     """Duration of a conversation's lease. If a server dies, its conversations are locked for this time."""
 

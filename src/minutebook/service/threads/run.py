@@ -31,8 +31,8 @@ from minutebook.prompt.tools import AnyTool
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, is_user
 from minutebook.service.agent_tools import Agents
-from minutebook.service.answer_job import AnswerJob, longest_answer
-from minutebook.service.http.errors import Failure, failure_of
+from minutebook.service.answer_job import AnswerJob, failure_fields, longest_answer
+from minutebook.service.http.errors import Failure
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import RUN_KIND, find_earlier_answer
@@ -142,7 +142,7 @@ class ThreadJob(AnswerJob):
                     spending.tokens = fields["usage"]["total_tokens"]
                     await self._finish(call, fields, entries)
                 except BaseException as error:
-                    fields = _failure_fields(error if isinstance(error, Exception) else self.run.interruption_error)
+                    fields = failure_fields(error if isinstance(error, Exception) else self.run.interruption_error)
                     outcome = {**fields, "status": "failed", "partial": self._events.text or None}
                     await call.fail({"failed": fields["failed"]}, [self._run_document(call, outcome)])
                     raise
@@ -313,9 +313,3 @@ def _ends_with(loaded: LoadedConversation, position: int, message: Message) -> b
 
 def _messages(entries: Sequence[ConversationEntry]) -> list[Message]:
     return [entry_to_provider_message(entry) for entry in entries]
-
-
-def _failure_fields(error: Exception) -> dict[str, Any]:
-    failure = failure_of(error)
-    response = {"status": failure.status, "message": failure.message, "code": failure.code}
-    return {"failed": failure.code or type(error).__name__, "error": response}

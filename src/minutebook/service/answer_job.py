@@ -173,15 +173,34 @@ class AnswerJob:
             self.service.report(call.request)
 
         model, conversation = call.call.model, call.call.conversation
-        async with self.service.limiter.reserve_tokens(
-            self.caller, call.minutes.tokens_after + max_output_tokens
-        ) as spending:
+        async with self.spend_tokens(model, completion, lambda: call.minutes.tokens_after, max_output_tokens):
             with self.service.telemetry.chat(model, conversation) as span:
                 result = await retry_overflow(attempt, shorten)
                 span.set_answer(completion.usage, finish=completion.finish, model=completion.head.get("model"))
-            spending.tokens = completion.usage.input_tokens + completion.usage.output_tokens
-        self.service.metrics.count_usage(model, completion.usage)
         return result
+
+    @asynccontextmanager
+    async def spend_tokens(
+        self, model: str, completion: CompletionAccumulator, sent_tokens: Callable[[], int], max_output_tokens: int
+    ) -> AsyncIterator[None]:
+        """Reserve the caller's tokens for this block, and count those that the completion used.
+
+        If the provider reports no usage, the tokens that were sent and received are counted here. A request that failed
+        before any output counts nothing.
+
+        Raises:
+            RequestRefused: the daily limit is reached; the block does not run.
+        """
+        async with self.service.limiter.reserve_tokens(self.caller, sent_tokens() + max_output_tokens) as spending:
+            spending.tokens = 0
+            try:
+                yield
+            finally:
+                usage = completion.usage
+                spending.tokens = usage.input_tokens + usage.output_tokens
+                if not spending.tokens and (completion.message.get("content") or completion.message.get("tool_calls")):
+                    spending.tokens = sent_tokens() + counter_of(model).message(completion.message)
+        self.service.metrics.count_usage(model, completion.usage)
 
     async def finish(
         self,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,8 +14,8 @@ from minutebook.service.http.responses import PING
 __all__ = ["RenewedLease", "Run", "Runs", "hold_lease"]
 KEEP_SECONDS: Final = 900.0
 """How long the events of a finished run stay in memory. After that the answer is only in the record."""
-MAX_FINISHED_RUNS: Final = 5_000
-"""Maximum number of finished runs in memory."""
+MAX_FINISHED_BYTES: Final = 64 * 1024 * 1024
+"""Maximum size of the events of finished runs in memory. An event counts at least 1 KB."""
 _CANCELLED: Final = RequestRefused(
     409, "The answer was cancelled.", "cancelled", headers=(("x-should-retry", "false"),)
 )
@@ -151,7 +151,9 @@ class Runs:
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
-        self._finished: deque[str] = deque()
+        self._finished: deque[tuple[str, int]] = deque()
+        """Id and size of each finished run, oldest first."""
+        self._finished_bytes = 0
         self.active = 0
         """Number of runs in progress."""
 
@@ -199,14 +201,26 @@ class Runs:
             run.end()
         finally:
             self.active -= 1
-            self._forget(run.id, after_delay=keep_after_end)
+            self._forget(run.id, run.events, after_delay=keep_after_end)
 
-    def _forget(self, run_id: str, *, after_delay: bool) -> None:
+    def _forget(self, run_id: str, events: Sequence[bytes], *, after_delay: bool) -> None:
         if not after_delay:
             self._runs.pop(run_id, None)
             return
-        self._finished.append(run_id)
-        while len(self._finished) > MAX_FINISHED_RUNS:
-            self._runs.pop(self._finished.popleft(), None)
+        size = sum(max(1_024, len(event)) for event in events)
+        self._finished.append((run_id, size))
+        self._finished_bytes += size
+        while self._finished_bytes > MAX_FINISHED_BYTES:
+            self._drop_oldest()
         with suppress(RuntimeError):  # the event loop is closing
-            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._runs.pop, run_id, None)
+            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._drop_until, run_id)
+
+    def _drop_until(self, run_id: str) -> None:
+        """Drop a finished run and those that finished before it, if it is still in memory."""
+        while self._finished and run_id in self._runs:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        run_id, size = self._finished.popleft()
+        self._finished_bytes -= size
+        self._runs.pop(run_id, None)

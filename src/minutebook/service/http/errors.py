@@ -31,6 +31,8 @@ from minutebook.errors import (
     ProviderFailed,
     ProviderRefused,
     RequestRefused,
+    StoreFull,
+    StoreReadOnly,
     StoreUnavailable,
     ToolServerFailed,
     TooManyCalls,
@@ -204,6 +206,8 @@ _FAILURES: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failur
     InvalidMessage: _invalid_message,
     InvalidSetting: _invalid_setting,
     MissingSetting: _missing_setting,
+    StoreFull: Failure(503, "The database is full; free some space.", "store_full"),
+    StoreReadOnly: Failure(503, "The database is read-only; make it writable.", "store_read_only"),
     StoreUnavailable: Failure(
         503, "The database is unavailable; retry.", "store_unavailable", headers={"retry-after": "1"}
     ),

@@ -258,6 +258,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(
         RequestMiddleware,
         max_body_bytes=service.max_body_bytes,
+        max_header_bytes=lambda: service.config.limits.header_bytes,
         metrics=service.metrics,
         telemetry=service.telemetry,
     )

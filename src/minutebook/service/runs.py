@@ -22,6 +22,8 @@ _CANCELLED: Final = RequestRefused(
 _STOPPING: Final = RequestRefused(
     503, "The server stopped before the answer was complete. Retry.", "server_stopping", headers=(("retry-after", "1"),)
 )
+MAX_UNREAD_BYTES: Final = 1024 * 1024
+"""Maximum size of the events that the client of an unrecorded answer has not read."""
 OPEN_SECONDS: Final = 0.8
 """How long a stream waits for its first event before it is opened with a ping."""
 DRAIN_SECONDS: Final = 30.0
@@ -46,12 +48,23 @@ class Run:
     """The client asked to stop the run, or disconnected."""
     watcher: "asyncio.Task[None] | None" = None
     """Cancels the run when the client disconnects; None if the run is to continue."""
+    _unread_bytes: int = 0
+    """Size of the events that `stream` has not yielded yet."""
+    _room: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when `stream` has yielded events."""
     _waiters: "list[asyncio.Future[bool]]" = field(default_factory=list)
 
     def send(self, event: bytes) -> None:
         """Send an event to all readers."""
         self.events.append(event)
+        self._unread_bytes += len(event)
         self._wake()
+
+    async def wait_for_reader(self) -> None:
+        """Wait while the only reader, which uses `stream`, is more than `MAX_UNREAD_BYTES` behind (back-pressure)."""
+        while self._unread_bytes > MAX_UNREAD_BYTES:
+            self._room.clear()
+            await self._room.wait()
 
     async def yield_to_readers(self) -> None:
         """Let the readers send their events first: one event loop iteration to write them, one to flush the socket."""
@@ -118,6 +131,8 @@ class Run:
                 pending = b"".join(self.events[index:])
                 index = len(self.events)
                 yield pending
+                self._unread_bytes -= len(pending)
+                self._room.set()
             elif self.done:
                 break
             elif not await self._wait_for_change(heartbeat_seconds):

@@ -205,6 +205,8 @@ class ChatJob(AnswerJob):
                 async for data, chunk in parse_chunks(events):
                     completion.add_chunk(chunk)
                     self.run.send(b"data: %s\n\n" % data)
+                    if not self.recorded:  # a disconnect cancels the run
+                        await self.run.wait_for_reader()
         self.run.send(DONE)
 
     def _count_sent_tokens(self) -> int:

@@ -95,9 +95,9 @@ class AnswerJob:
         async with AsyncExitStack() as leases:
             lease: RenewedLease | None = None
             while lease is None:
-                held = hold_lease(self.store, conversation, self.run.id, seconds=self.service.lease_seconds)
+                attempt = hold_lease(self.store, conversation, self.run.id, seconds=self.service.lease_seconds)
                 try:
-                    lease = await leases.enter_async_context(held)
+                    lease = await leases.enter_async_context(attempt)
                 except ConversationBusy:
                     if time.monotonic() - started >= wait_seconds:
                         raise

@@ -66,7 +66,7 @@ async def authenticate(request: Request, keys: ApiKeys, *, tenant: str, optional
         RequestRefused: the request has no valid API key.
     """
     try:
-        return await _verified_caller(request, keys, tenant=tenant)
+        return await _verify_caller(request, keys, tenant=tenant)
     except StoreUnavailable:
         # A service that could not read its keys since its start listens on a loopback address only.
         if not optional or keys.is_known or not is_local_request(request):
@@ -74,7 +74,7 @@ async def authenticate(request: Request, keys: ApiKeys, *, tenant: str, optional
         return Caller(require_tenant(tenant))
 
 
-async def _verified_caller(request: Request, keys: ApiKeys, *, tenant: str) -> Caller:
+async def _verify_caller(request: Request, keys: ApiKeys, *, tenant: str) -> Caller:
     scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() == "bearer" and token.strip().startswith("mb_"):
         return await keys.verify(token.strip())

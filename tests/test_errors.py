@@ -111,6 +111,7 @@ EXAMPLES = [
         "the evaluation of prompt 'review' failed in the record phase: disk full",
     ),
     (errors.ProviderFailed("openai", 500, "oops"), "openai returned status 500: oops"),
+    (errors.ProviderRefused("openai", 422, "no", None, False, {"code": "no"}, {}), "openai returned status 422: no"),
     (errors.ContextOverflow("openai", "too long", 9000, 8000), "openai returned status 400: too long"),
     (
         errors.RetriesExhausted("openai", None, "cut", 3, 1.5),

@@ -366,6 +366,16 @@ class ProviderFailed(MinutebookError):
         return f"{self.provider} {outcome}: {self.problem}"
 
 
+class ProviderRefused(ProviderFailed):
+    """The provider rejected the request with a client error (4xx).
+
+    `error` has the `message`, `type`, `code` and `param` of its response, `headers` those about retries and rate limits.
+    """
+
+    error: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 class ContextOverflow(ProviderFailed):
     """The provider rejected the request because it exceeds the model's context window."""
 

@@ -13,6 +13,7 @@ import uvicorn
 
 from minutebook.service.app import build_service, create_app
 from minutebook.service.config.loader import ConfigHolder
+from minutebook.service.http.protocol import server_options
 from minutebook.service.state import Service
 from minutebook.testing import LoopbackProvider, ScriptedModel
 
@@ -105,7 +106,8 @@ def listening(app):
     with socket.socket() as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5)
+        options = server_options(app.state.service.config)
+        config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5, **options)
         server = _Server(config)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
         thread.start()

@@ -69,6 +69,7 @@ def answered(here, requests, headers):
         finally:
             done.set()
         seconds = health.result()
+    print(f"healthz: median {median(seconds) * 1e3:.1f} ms, maximum {max(seconds) * 1e3:.0f} ms")  # noqa: T201 - shown with -rP
     assert median(seconds) < MAX_MEDIAN_SECONDS
     return answers
 

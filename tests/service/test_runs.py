@@ -6,7 +6,8 @@ import pytest
 
 from minutebook import MemoryStore, open_store
 from minutebook.errors import ConversationBusy, LeaseLost
-from minutebook.service.runs import Run, Runs, hold_lease
+from minutebook.service.http.responses import PING
+from minutebook.service.runs import MAX_UNREAD_BYTES, Run, Runs, hold_lease
 
 
 async def counting(run, upto, *, gate=None):
@@ -199,3 +200,30 @@ def test_a_lease_is_released_at_the_end_if_the_append_failed():
         return store.released
 
     assert asyncio.run(main()) == 1
+
+
+def test_a_run_waits_for_a_reader_that_is_far_behind():
+    async def main():
+        run, sent = Run("r", "t", None), 0
+
+        async def send_all():
+            nonlocal sent
+            for _ in range(100):
+                run.send(b"x" * 100_000)
+                sent += 1
+                await run.wait_for_reader()
+            run.end()
+
+        sender = asyncio.create_task(send_all())
+        reader = run.stream(heartbeat_seconds=60)
+        first = await anext(reader)
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        behind = sent
+        received = len(first) + sum([len(piece) async for piece in reader])
+        await sender
+        return behind, received
+
+    behind, received = asyncio.run(main())
+    assert behind * 100_000 <= MAX_UNREAD_BYTES + 200_000
+    assert received - len(PING) == 100 * 100_000

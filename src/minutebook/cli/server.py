@@ -22,6 +22,7 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.agent_tools import ConfiguredTools
 from minutebook.service.app import build_service, create_app
 from minutebook.service.config.loader import CommandLineFlag, ConfigHolder, LoadedConfig, config_path
+from minutebook.service.http.protocol import server_options
 from minutebook.service.http.requests import require_keys_for_remote
 from minutebook.service.observability.logs import write_logs_to
 from minutebook.service.state import Service
@@ -122,6 +123,7 @@ async def _serve(service: Service, description: dict[str, str], announce: Announ
             proxy_headers=False,  # clients could forge the headers
             lifespan="on",
             timeout_graceful_shutdown=40,
+            **server_options(service.config),
         )
         uvicorn_server = _AnnouncingServer(config, lambda: announce(_url(listener), description))
         loop = asyncio.get_running_loop()

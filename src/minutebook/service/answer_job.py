@@ -7,7 +7,7 @@ completions, responses and threads each have a subclass of `AnswerJob`.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
@@ -16,7 +16,7 @@ from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
 from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
-from minutebook.errors import ContextOverflow, MinutebookError
+from minutebook.errors import ContextOverflow, ConversationBusy, MinutebookError
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
@@ -31,6 +31,7 @@ from minutebook.store.types import Lease, LoadedConversation, NewDocument
 
 T = TypeVar("T")
 _MAX_INLINE_MESSAGES: Final = 1_000
+_LEASE_POLL_SECONDS: Final = 0.05
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,14 +66,13 @@ class AnswerJob:
         try:
             await self._execute()
         except asyncio.CancelledError:
-            if self.run.events:
+            has_stream = bool(self.run.events) or self.run.is_open
+            if has_stream:
                 self._send_failure(failure_of(self.run.interruption_error))
-            self.run.end(
-                None if self.run.events else self.run.interruption_error
-            )  # or its readers would be cancelled too
+            self.run.end(None if has_stream else self.run.interruption_error)  # or its readers would be cancelled too
             raise
         except Exception as error:
-            if not self.run.events:
+            if not self.run.events and not self.run.is_open:
                 raise
             self._send_failure(failure_of(error))
 
@@ -83,15 +83,25 @@ class AnswerJob:
         """Send a failure after the first event. Empty if `_execute` sends its failures itself."""
 
     @asynccontextmanager
-    async def lease(self, conversation: str) -> AsyncIterator[RenewedLease]:
-        """Hold a conversation's lease for this block.
+    async def lease(self, conversation: str, *, wait: bool = True) -> AsyncIterator[RenewedLease]:
+        """Hold a conversation's lease for this block. With `wait`, an earlier request may finish within `wait_seconds`.
 
         Raises:
             ConversationBusy: another holder has the lease.
             LeaseLost: the lease expired and another holder took it.
         """
         started = time.monotonic()
-        async with hold_lease(self.store, conversation, self.run.id, seconds=self.service.lease_seconds) as lease:
+        wait_seconds = self.service.config.server.wait_seconds if wait else 0.0
+        async with AsyncExitStack() as leases:
+            lease: RenewedLease | None = None
+            while lease is None:
+                attempt = hold_lease(self.store, conversation, self.run.id, seconds=self.service.lease_seconds)
+                try:
+                    lease = await leases.enter_async_context(attempt)
+                except ConversationBusy:
+                    if time.monotonic() - started >= wait_seconds:
+                        raise
+                    await asyncio.sleep(_LEASE_POLL_SECONDS)
             self.service.metrics.observe_lock_wait(time.monotonic() - started)
             yield lease
 
@@ -163,15 +173,34 @@ class AnswerJob:
             self.service.report(call.request)
 
         model, conversation = call.call.model, call.call.conversation
-        async with self.service.limiter.reserve_tokens(
-            self.caller, call.minutes.tokens_after + max_output_tokens
-        ) as spending:
+        async with self.spend_tokens(model, completion, lambda: call.minutes.tokens_after, max_output_tokens):
             with self.service.telemetry.chat(model, conversation) as span:
                 result = await retry_overflow(attempt, shorten)
                 span.set_answer(completion.usage, finish=completion.finish, model=completion.head.get("model"))
-            spending.tokens = completion.usage.input_tokens + completion.usage.output_tokens
-        self.service.metrics.count_usage(model, completion.usage)
         return result
+
+    @asynccontextmanager
+    async def spend_tokens(
+        self, model: str, completion: CompletionAccumulator, sent_tokens: Callable[[], int], max_output_tokens: int
+    ) -> AsyncIterator[None]:
+        """Reserve the caller's tokens for this block, and count those that the completion used.
+
+        If the provider reports no usage, the tokens that were sent and received are counted here. A request that failed
+        before any output counts nothing.
+
+        Raises:
+            RequestRefused: the daily limit is reached; the block does not run.
+        """
+        async with self.service.limiter.reserve_tokens(self.caller, sent_tokens() + max_output_tokens) as spending:
+            spending.tokens = 0
+            try:
+                yield
+            finally:
+                usage = completion.usage
+                spending.tokens = usage.input_tokens + usage.output_tokens
+                if not spending.tokens and (completion.message.get("content") or completion.message.get("tool_calls")):
+                    spending.tokens = sent_tokens() + counter_of(model).message(completion.message)
+        self.service.metrics.count_usage(model, completion.usage)
 
     async def finish(
         self,
@@ -234,7 +263,10 @@ def tool_tokens(model: str, tools: Any) -> int:
     return counter_of(model).count(json_bytes(tools).decode()) if tools else 0
 
 
-def failure_code(error: BaseException) -> str:
-    """The code of an error in the minutes."""
-    code = failure_of(error).code if isinstance(error, MinutebookError) else None
-    return code or type(error).__name__
+def failure_fields(error: BaseException) -> dict[str, Any]:
+    """The fields of a failed request in its minutes: the error's code, and the error that the client got."""
+    if not isinstance(error, MinutebookError):
+        return {"failed": type(error).__name__}
+    failure = failure_of(error)
+    details = {**failure.body()["error"], "status": failure.status}
+    return {"failed": failure.code or type(error).__name__, "error": details}

@@ -15,8 +15,8 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.responses import PlainTextResponse, Response
 
 from minutebook import __version__
-from minutebook.errors import InvalidSetting, MinutebookError, MissingSetting, StoreUnavailable
-from minutebook.service.access.api_keys import ApiKeys, Caller
+from minutebook.errors import ConversationBusy, InvalidSetting, MinutebookError, MissingSetting, StoreUnavailable
+from minutebook.service.access.api_keys import RESERVED_TENANT, ApiKeys, Caller
 from minutebook.service.access.audit import AuditLog
 from minutebook.service.access.limits import Limiter, TokenQuota
 from minutebook.service.agent_tools import CurrentAgents
@@ -28,7 +28,7 @@ from minutebook.service.conversations import routes as conversations
 from minutebook.service.http.middleware import RequestMiddleware, install_error_handlers
 from minutebook.service.http.openapi import install_openapi
 from minutebook.service.http.requests import StrictRoute, require_scope
-from minutebook.service.http.responses import JsonResponse
+from minutebook.service.http.responses import JsonResponse, new_id
 from minutebook.service.observability.telemetry import CONTENT_TYPE, Metrics, ServiceTelemetry
 from minutebook.service.responses import routes as responses
 from minutebook.service.state import CurrentService, Service, counter_of
@@ -202,10 +202,13 @@ async def check_liveness() -> dict[str, str]:
 
 @router.get("/readyz", responses={503: {"description": "The database cannot be reached."}})
 async def check_readiness(service: CurrentService, agents: CurrentAgents) -> Response:
-    """Readiness: the database responds, or is optional. A tool server that has ended is started again by its next call."""
+    """Readiness: the database can be written, or is optional. A tool server that has ended is started again by its next call."""
     tool_servers = {"tool_servers": states} if (states := agents.tool_server_states()) else {}
+    store = service.store.for_tenant(RESERVED_TENANT)
     try:
-        await service.store.list(limit=1)
+        await store.release_lease(await store.acquire_lease("readyz", new_id("readyz"), seconds=1))
+    except ConversationBusy:
+        pass  # another replica has just written it
     except MinutebookError as error:
         ready = service.config.database.optional
         return JsonResponse(
@@ -259,6 +262,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(
         RequestMiddleware,
         max_body_bytes=service.max_body_bytes,
+        max_header_bytes=lambda: service.config.limits.header_bytes,
         metrics=service.metrics,
         telemetry=service.telemetry,
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,14 +14,18 @@ from minutebook.service.http.responses import PING
 __all__ = ["RenewedLease", "Run", "Runs", "hold_lease"]
 KEEP_SECONDS: Final = 900.0
 """How long the events of a finished run stay in memory. After that the answer is only in the record."""
-MAX_FINISHED_RUNS: Final = 5_000
-"""Maximum number of finished runs in memory."""
+MAX_FINISHED_BYTES: Final = 64 * 1024 * 1024
+"""Maximum size of the events of finished runs in memory. An event counts at least 1 KB."""
 _CANCELLED: Final = RequestRefused(
     409, "The answer was cancelled.", "cancelled", headers=(("x-should-retry", "false"),)
 )
 _STOPPING: Final = RequestRefused(
     503, "The server stopped before the answer was complete. Retry.", "server_stopping", headers=(("retry-after", "1"),)
 )
+MAX_UNREAD_BYTES: Final = 1024 * 1024
+"""Maximum size of the events that the client of an unrecorded answer has not read."""
+OPEN_SECONDS: Final = 0.8
+"""How long a stream waits for its first event before it is opened with a ping."""
 DRAIN_SECONDS: Final = 30.0
 """How long the service waits at shutdown for answers in progress."""
 
@@ -38,16 +42,29 @@ class Run:
     error: BaseException | None = None
     """The error that ended the run, unless it was sent as an event."""
     task: "asyncio.Task[None] | None" = None
+    is_open: bool = False
+    """A stream was opened before the first event. A failure is then sent as an event."""
     cancelled: bool = False
     """The client asked to stop the run, or disconnected."""
     watcher: "asyncio.Task[None] | None" = None
     """Cancels the run when the client disconnects; None if the run is to continue."""
+    _unread_bytes: int = 0
+    """Size of the events that `stream` has not yielded yet."""
+    _room: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when `stream` has yielded events."""
     _waiters: "list[asyncio.Future[bool]]" = field(default_factory=list)
 
     def send(self, event: bytes) -> None:
         """Send an event to all readers."""
         self.events.append(event)
+        self._unread_bytes += len(event)
         self._wake()
+
+    async def wait_for_reader(self) -> None:
+        """Wait while the only reader, which uses `stream`, is more than `MAX_UNREAD_BYTES` behind (back-pressure)."""
+        while self._unread_bytes > MAX_UNREAD_BYTES:
+            self._room.clear()
+            await self._room.wait()
 
     async def yield_to_readers(self) -> None:
         """Let the readers send their events first: one event loop iteration to write them, one to flush the socket."""
@@ -107,11 +124,15 @@ class Run:
             Exception: the error that ended the run.
         """
         index = after
+        if not self.events and not self.done:
+            yield PING
         while True:
             if index < len(self.events):
                 pending = b"".join(self.events[index:])
                 index = len(self.events)
                 yield pending
+                self._unread_bytes -= len(pending)
+                self._room.set()
             elif self.done:
                 break
             elif not await self._wait_for_change(heartbeat_seconds):
@@ -119,14 +140,18 @@ class Run:
         if self.error is not None:
             raise self.error
 
-    async def wait_for_first_event(self) -> None:
+    async def wait_for_first_event(self, *, timeout_seconds: float | None = None) -> None:
         """Wait for the first event, so that an earlier error becomes an HTTP error and not a broken stream.
+
+        After the timeout the stream is opened without an event: `stream` then begins with a ping.
 
         Raises:
             Exception: the error that ended the run before its first event.
         """
         while not self.events and not self.done:
-            await self._wait_for_change()
+            if not await self._wait_for_change(timeout_seconds):
+                self.is_open = True
+                return
         if self.error is not None and not self.events:
             raise self.error
 
@@ -141,7 +166,9 @@ class Runs:
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
-        self._finished: deque[str] = deque()
+        self._finished: deque[tuple[str, int]] = deque()
+        """Id and size of each finished run, oldest first."""
+        self._finished_bytes = 0
         self.active = 0
         """Number of runs in progress."""
 
@@ -189,14 +216,26 @@ class Runs:
             run.end()
         finally:
             self.active -= 1
-            self._forget(run.id, after_delay=keep_after_end)
+            self._forget(run.id, run.events, after_delay=keep_after_end)
 
-    def _forget(self, run_id: str, *, after_delay: bool) -> None:
+    def _forget(self, run_id: str, events: Sequence[bytes], *, after_delay: bool) -> None:
         if not after_delay:
             self._runs.pop(run_id, None)
             return
-        self._finished.append(run_id)
-        while len(self._finished) > MAX_FINISHED_RUNS:
-            self._runs.pop(self._finished.popleft(), None)
+        size = sum(max(1_024, len(event)) for event in events)
+        self._finished.append((run_id, size))
+        self._finished_bytes += size
+        while self._finished_bytes > MAX_FINISHED_BYTES:
+            self._drop_oldest()
         with suppress(RuntimeError):  # the event loop is closing
-            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._runs.pop, run_id, None)
+            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._drop_until, run_id)
+
+    def _drop_until(self, run_id: str) -> None:
+        """Drop a finished run and those that finished before it, if it is still in memory."""
+        while self._finished and run_id in self._runs:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        run_id, size = self._finished.popleft()
+        self._finished_bytes -= size
+        self._runs.pop(run_id, None)

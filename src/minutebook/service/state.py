@@ -143,9 +143,9 @@ CurrentService = Annotated[Service, Depends(service_of)]
 """Type of a handler parameter that receives the service."""
 
 
-def watch_connection(service: Service, request: Request, run: Run) -> None:
-    """Cancel the run when its client disconnects, if the request or the configuration asks for that."""
-    if request.query_params.get("on_disconnect", service.config.server.on_disconnect) == "cancel":
+def watch_connection(service: Service, request: Request, run: Run, *, always: bool = False) -> None:
+    """Cancel the run when its client disconnects, if the request or the configuration asks for that, or `always`."""
+    if always or request.query_params.get("on_disconnect", service.config.server.on_disconnect) == "cancel":
         run.watcher = asyncio.create_task(_cancel_after_disconnect(service, request, run))
 
 

@@ -6,36 +6,31 @@ The official client is not used: it cannot encode lone surrogates, which a recor
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, ClassVar, Final, Unpack
+from typing import Any, ClassVar, Final, NoReturn, Unpack
 from urllib.parse import quote
 
 import aiohttp
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from minutebook.agent.messages import ModelRequest
 from minutebook.agent.providers.client import ClientOptions
 from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
-from minutebook.errors import ProviderFailed
-from minutebook.service.http.json_codec import json_bytes
+from minutebook.errors import ContextOverflow, ProviderFailed, ProviderRefused
+from minutebook.service.http.json_codec import is_deeper, json_bytes
 
 
 async def parse_chunks(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, dict[str, Any]]]:
     """Each event of a stream, as bytes and parsed.
 
     Raises:
-        ProviderFailed: an event is not a JSON object.
+        ProviderFailed: an event is not a chunk of a completion.
     """
     async for data in events:
-        try:
-            # Decoded here: json.loads would first guess the encoding of bytes, which takes time.
-            chunk = json.loads(data.decode("utf-8", "surrogatepass"))
-        except ValueError:
-            chunk = None
-        if not isinstance(chunk, dict):
-            raise ProviderFailed("upstream", 200, "an event of the stream is not a JSON object", retryable=True)
-        yield data, chunk
+        yield data, _valid_completion(_json_object(data))
 
 
 _PROVIDER: Final = "upstream"
@@ -43,6 +38,10 @@ _PROVIDER: Final = "upstream"
 _TRANSPORT_ERRORS: Final = (aiohttp.ClientError, OSError, TimeoutError)
 _END_SECONDS: Final = 0.05
 """How long to wait for the end of a stream after its last event."""
+_MAX_DEPTH: Final = 64
+"""Maximum nesting of a response."""
+_PASSED_HEADERS: Final = re.compile(r"retry-after(-ms)?$|x-ratelimit-|ratelimit|x-should-retry$")
+"""Headers of a provider's error that the client gets."""
 _LARGE_BODY_BYTES: Final = 1 << 20
 """Larger bodies are passed as a file: aiohttp sends a file in chunks, and other requests run between them."""
 
@@ -66,8 +65,11 @@ class Upstream:
         with _transport_errors():
             async with await self._post(body, authorization) as response:
                 content = await response.read()
-        _require_success(response, content)
-        return _json_object(content)
+        _require_success(response, content, has_own_key=authorization is not None)
+        completion = _valid_completion(_json_object(content))
+        if not completion.get("choices"):
+            raise ProviderFailed(_PROVIDER, 200, "the answer has no choices")
+        return completion
 
     @asynccontextmanager
     async def stream(
@@ -81,10 +83,10 @@ class Upstream:
         with _transport_errors():
             response = await self._post(body, authorization)
         try:
-            if response.status >= 400:
+            if response.status >= 300:
                 with _transport_errors():
                     content = await response.read()
-                _require_success(response, content)
+                _require_success(response, content, has_own_key=authorization is not None)
             yield _event_data(response)
         finally:
             response.close() if not response.content.is_eof() else response.release()
@@ -112,7 +114,7 @@ class Upstream:
             )
             async with request as response:
                 content = await response.read()
-        _require_success(response, content)
+        _require_success(response, content, has_own_key=authorization is not None)
         return _json_object(content)
 
     async def _post(self, body: Mapping[str, Any] | bytes, authorization: str | None) -> aiohttp.ClientResponse:
@@ -203,25 +205,107 @@ async def _read_to_end(response: aiohttp.ClientResponse) -> None:
                 pass
 
 
-def _require_success(response: aiohttp.ClientResponse, content: bytes) -> None:
-    if response.status < 400:
+def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_own_key: bool) -> None:
+    """Raise the provider's error. A rejected key is the client's error only if the client sent it."""
+    status = response.status
+    if 200 <= status < 300:
         return
-    try:
-        body = json.loads(content)
-    except ValueError:
-        body = None
+    if status < 400:
+        raise ProviderFailed(_PROVIDER, status, "the provider redirects requests; check upstream.url")
+    body = _parsed(content)
     problem, code = error_reason(body)
-    raise error_from_status(_PROVIDER, response.status, problem, code=code, headers=dict(response.headers))
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    error = error_from_status(_PROVIDER, status, problem, code=code, headers=headers)
+    if status >= 500 or isinstance(error, ContextOverflow) or (status in {401, 403} and not has_own_key):
+        raise error
+    fields = body.get("error", body) if isinstance(body, dict) else {}
+    raise ProviderRefused(
+        _PROVIDER,
+        status,
+        problem,
+        error.retry_after_seconds,
+        error.retryable,
+        fields if isinstance(fields, dict) else {},
+        {name: value for name, value in headers.items() if _PASSED_HEADERS.match(name)},
+    )
+
+
+def _parsed(content: bytes) -> Any:
+    """The JSON value of a response; None if it is not JSON or has too many levels."""
+    try:
+        # Decoded here: json.loads would first guess the encoding of bytes, which takes time.
+        value = json.loads(content.decode("utf-8", "surrogatepass"), parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
+        return None
+    return None if is_deeper(value, _MAX_DEPTH) else value
+
+
+def _reject_constant(_name: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are not JSON")
 
 
 def _json_object(content: bytes) -> dict[str, Any]:
-    try:
-        parsed = json.loads(content)
-    except ValueError:
-        parsed = None
+    parsed = _parsed(content)
     if not isinstance(parsed, dict):
-        raise ProviderFailed(_PROVIDER, 200, "the response is not a JSON object", retryable=True)
+        raise ProviderFailed(_PROVIDER, 200, "the response is not a JSON object")
     return parsed
+
+
+class _Function(BaseModel):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _ToolCall(BaseModel):
+    id: str | None = None
+    index: int | None = None
+    function: _Function | None = None
+
+
+class _Message(BaseModel):
+    role: str | None = None
+    content: str | list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(BaseModel):
+    index: int | None = None
+    message: _Message | None = None
+    delta: _Message | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: dict[str, Any] | None = None
+    completion_tokens_details: dict[str, Any] | None = None
+
+
+class _Completion(BaseModel):
+    """The fields of a completion or a chunk that the service reads. Others may have any type."""
+
+    model_config = ConfigDict(strict=True)
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+
+
+def _valid_completion(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a completion or a chunk.
+
+    Raises:
+        ProviderFailed: a field has the wrong type, or the provider reports an error with a success status.
+    """
+    if "error" in value and value["error"] is not None:
+        raise ProviderFailed(_PROVIDER, 500, error_reason(value)[0])
+    try:
+        _Completion.model_validate(value, strict=True)
+    except ValidationError as error:
+        location = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ProviderFailed(_PROVIDER, 200, f"{location} has the wrong type") from None
+    return value
 
 
 class UpstreamAdapter(OpenAIAdapter):

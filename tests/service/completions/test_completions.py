@@ -213,7 +213,10 @@ def test_one_answer_at_a_time_is_made_in_a_conversation_and_clients_win_by_waiti
         go_on.wait(20)
 
     model = ScriptedModel(slow(1) + say("First."), otherwise="Later.")
-    with served(model, wait=wait) as here, ThreadPoolExecutor() as pool:
+    with (
+        served(model, wait=wait, environment={"MINUTEBOOK_SERVER_WAIT_SECONDS": "0.1"}) as here,
+        ThreadPoolExecutor() as pool,
+    ):
         first = pool.submit(completed, here.client(), [user("one")])
         assert arrived.wait(20)
         with pytest.raises(openai.ConflictError) as refused:
@@ -330,15 +333,15 @@ def test_a_view_that_the_provider_finds_too_long_is_made_shorter():
 @pytest.mark.parametrize(
     ("steps", "status", "code"),
     [
-        ([fail(429, retry_after=1)], 429, "upstream_refused"),
+        ([fail(429, retry_after=1)], 429, "rate_limit_exceeded"),
         ([fail(500)], 502, "upstream_error"),
         ([fail(401)], 502, "upstream_unauthorized"),
-        ([fail(400, "sk-secret is in your prompt")], 400, "upstream_refused"),
+        ([fail(400, "sk-proj-secret0123456789abcdefghij is in your prompt")], 400, "upstream_refused"),
         ([cut(after_chunks=0)] * 2, 502, "upstream_error"),
     ],
     ids=["busy", "broken", "key", "refused", "gone"],
 )
-def test_a_failing_provider_is_told_in_our_words_and_a_retry_works(steps, status, code):
+def test_a_failing_provider_is_reported_without_secrets_and_a_retry_works(steps, status, code):
     with served(ScriptedModel(*steps, otherwise="Yes.")) as here:
         client = here.client()
         with pytest.raises(openai.APIStatusError) as failed:

@@ -327,7 +327,8 @@ def test_a_locked_conversation_is_a_409_with_retry_after():
         gate.wait(20)
         return say("Done.")
 
-    with served(ScriptedModel(slowly, otherwise="Next.")) as here:
+    environment = {"MINUTEBOOK_SERVER_WAIT_SECONDS": "0.1"}
+    with served(ScriptedModel(slowly, otherwise="Next."), environment=environment) as here:
         client = here.client()
         conversation = client.conversations.create()
         body = {"model": MODEL, "input": "Hi", "conversation": conversation.id}

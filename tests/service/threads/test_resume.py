@@ -75,7 +75,14 @@ def test_an_answer_is_replayed_from_the_record_after_a_restart(db, tmp_path):  #
 def test_an_answer_continues_after_a_disconnect(db, tmp_path):  # noqa: F811 - the fixture
     gate = Gate()
     model = ScriptedModel(say("I look. ") + call("add", a=1, b=2), slow(1) + say("It is three."), "Yes.")
-    with talking(model, db=db, config=TOOLS, folder=tmp_path, wait=gate.wait) as here:
+    with talking(
+        model,
+        db=db,
+        config=TOOLS,
+        folder=tmp_path,
+        wait=gate.wait,
+        environment={"MINUTEBOOK_SERVER_WAIT_SECONDS": "0.1"},
+    ) as here:
         thread = here.thread()
         cut = thread.hear("What is 1 and 2?", upto=2)
         assert gate.reached.wait(20)
@@ -142,7 +149,7 @@ def test_an_answer_of_another_server_is_awaited(db):  # noqa: F811 - the fixture
     with LoopbackProvider(ScriptedModel(slow(1) + say("Made over there.")), wait=gate.wait) as provider:
         with (
             talking(provider=provider, db=db) as here,
-            talking(provider=provider, db=db) as other,
+            talking(provider=provider, db=db, environment={"MINUTEBOOK_SERVER_WAIT_SECONDS": "0.1"}) as other,
             other.http() as http,
         ):
             thread = here.thread()

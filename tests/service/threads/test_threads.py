@@ -212,7 +212,8 @@ def test_any_text_is_stored_and_the_thread_continues(text):
 
 def test_a_thread_has_one_answer_in_progress():
     gate = Gate()
-    with talking(ScriptedModel(slow(1) + say("First."), "Second."), wait=gate.wait) as here:
+    model = ScriptedModel(slow(1) + say("First."), "Second.")
+    with talking(model, wait=gate.wait, environment={"MINUTEBOOK_SERVER_WAIT_SECONDS": "0.1"}) as here:
         thread = here.thread()
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(thread.ask, "One")

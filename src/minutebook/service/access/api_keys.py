@@ -329,6 +329,11 @@ class ApiKeys:
         self._uses[key.id] = at
         return key.caller()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the keys were read since the start."""
+        return self._any_exist is not None or bool(self._cache)
+
     async def any(self) -> bool:
         """Whether a key was ever created. A service that has had keys never accepts requests without one again."""
         cached = self._any_exist

@@ -285,7 +285,7 @@ class Limiter:
         """
         limit = caller.tokens_per_day or self.tokens_per_day
         spending = TokenSpending(max_tokens)
-        if caller.key_id is None or limit is None:
+        if caller.key_id is None or limit is None:  # see `limits_tokens`
             yield spending
             return
         reservation = await self._quota.reserve(caller.key_id, limit, max_tokens)
@@ -295,6 +295,10 @@ class Limiter:
             yield spending
         finally:
             reservation.commit(spending.tokens)
+
+    def limits_tokens(self, caller: Caller) -> bool:
+        """Whether the caller has a daily limit of tokens."""
+        return caller.key_id is not None and (caller.tokens_per_day or self.tokens_per_day) is not None
 
     async def tokens_used(self, caller: Caller) -> int | None:
         """The tokens that the caller's key used today; None for a caller without a key."""

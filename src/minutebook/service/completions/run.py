@@ -1,5 +1,6 @@
 """One chat completion of a stored conversation, from the client's messages to the stored answer."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -10,7 +11,7 @@ from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
 from minutebook.record.message import Message, leading_system_count, role_of
-from minutebook.service.answer_job import AnswerJob, failure_code, longest_answer, tool_tokens
+from minutebook.service.answer_job import AnswerJob, failure_fields, longest_answer, tool_tokens
 from minutebook.service.completions.history_match import HistoryMatch
 from minutebook.service.completions.reconcile import (
     HistoryBranch,
@@ -24,6 +25,7 @@ from minutebook.service.http.responses import DONE, sse
 from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_result_id
 from minutebook.service.responses.items import require_item_sizes, require_room
 from minutebook.service.runs import RenewedLease
+from minutebook.service.state import counter_of
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease
@@ -157,7 +159,7 @@ class ChatJob(AnswerJob):
         except BaseException as error:
             # A partial answer is stored in the minutes only: the conversation cannot continue from it.
             partial = completion.message.get("content") or None
-            await call.fail({"failed": failure_code(error), "partial": partial})
+            await call.fail({**failure_fields(error), "partial": partial})
             raise
         return last_events
 
@@ -190,13 +192,27 @@ class ChatJob(AnswerJob):
         body: Mapping[str, Any] | bytes = self._provider_fields()
         if self.unchanged_body is not None and len(body) == len(self.body):
             body = self.unchanged_body
-        if not self.body.get("stream"):
-            self.result = await self.service.upstream.complete(body, authorization=self.authorization)
-            return
-        async with self.service.upstream.stream(body, authorization=self.authorization) as events:
-            async for data in events:
-                self.run.send(b"data: %s\n\n" % data)
+        model, completion = self.body["model"], CompletionAccumulator()
+        sent_tokens = 0
+        if self.service.limiter.limits_tokens(self.caller):
+            sent_tokens = await asyncio.to_thread(self._count_sent_tokens)
+        async with self.spend_tokens(model, completion, lambda: sent_tokens, longest_answer(model, self.body)):
+            if not self.body.get("stream"):
+                self.result = await self.service.upstream.complete(body, authorization=self.authorization)
+                completion.add_completion(self.result)
+                return
+            async with self.service.upstream.stream(body, authorization=self.authorization) as events:
+                async for data, chunk in parse_chunks(events):
+                    completion.add_chunk(chunk)
+                    self.run.send(b"data: %s\n\n" % data)
+                    if not self.recorded:  # a disconnect cancels the run
+                        await self.run.wait_for_reader()
         self.run.send(DONE)
+
+    def _count_sent_tokens(self) -> int:
+        model = self.body["model"]
+        counter = counter_of(model)
+        return sum(map(counter.message, self.body["messages"])) + tool_tokens(model, self.body.get("tools"))
 
     @property
     def _wants_usage(self) -> bool:

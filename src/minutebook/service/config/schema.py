@@ -65,6 +65,12 @@ class ServerConfig(Settings):
     """What clients send with each request: their whole history, only new messages, or `auto`: by client and content."""
     on_disconnect: Literal["continue", "cancel"] = "continue"
     """Whether an answer continues or is cancelled when the client disconnects."""
+    header_seconds: Seconds = 10.0
+    """How long the headers of a request may take. After that the connection is closed."""
+    keep_alive_seconds: Annotated[int, Field(ge=1)] = 5
+    """How long an idle connection stays open."""
+    wait_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
+    """How long a message waits for the answer in progress of its conversation. After that it gets status 409."""
     lease_seconds: Seconds = 5.0
     """Duration of a conversation's lease. If a server dies, its conversations are locked for this time."""
 
@@ -101,6 +107,10 @@ class LimitsConfig(Settings):
     """Inclusive maximums."""
 
     body_bytes: Limit = 10 * 1024 * 1024
+    header_bytes: Limit = 64 * 1024
+    """Names and values of the headers of a request."""
+    connections: Limit = 10_000
+    """Open connections of one server. Requests on more connections get status 503."""
     json_depth: Limit = 64
     json_values: Limit = 100_000
     """Items of lists and members of objects in a body. An empty list or object counts as one."""

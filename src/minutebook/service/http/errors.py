@@ -29,13 +29,17 @@ from minutebook.errors import (
     MinutebookError,
     MissingSetting,
     ProviderFailed,
+    ProviderRefused,
     RequestRefused,
+    StoreFull,
+    StoreReadOnly,
     StoreUnavailable,
     ToolServerFailed,
     TooManyCalls,
     UnknownName,
     VersionConflict,
 )
+from minutebook.service.observability.logs import without_secrets
 
 _LOG: Final = logging.getLogger("minutebook.service")
 
@@ -53,11 +57,13 @@ class Failure:
     code: str | None = None
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    own_type: str | None = None
+    """The error type, if it is not OpenAI's type for this status."""
 
     @property
     def type(self) -> str:
-        """OpenAI's error type for this status."""
-        return _TYPES.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
+        """The error type."""
+        return self.own_type or _TYPES.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
@@ -88,9 +94,10 @@ def _refused(error: RequestRefused) -> Failure:
 
 
 def _conversation_busy(error: ConversationBusy) -> Failure:
-    wait = max(50, min(5_000, int((error.until - datetime.now(UTC)).total_seconds() * 1_000)))
+    wait = max(50, min(500, int((error.until - datetime.now(UTC)).total_seconds() * 1_000)))
     message = "The conversation is leased to another holder; retry later."
-    return Failure(409, message, "conversation_locked", headers={"retry-after-ms": str(min(wait, 500))})
+    headers = {"retry-after": "1", "retry-after-ms": str(wait)}
+    return Failure(409, message, "conversation_locked", headers=headers)
 
 
 def _version_conflict(error: VersionConflict) -> Failure:
@@ -106,17 +113,32 @@ def _provider_failed(error: ProviderFailed) -> Failure:
         return Failure(502, "The provider rejected this server's key.", "upstream_unauthorized", headers=DO_NOT_RETRY)
     if status is None:
         return Failure(502, "The provider did not respond.", "upstream_error")
+    if status < 400:
+        return Failure(502, "The provider returned an invalid response.", "upstream_error")
     message = f"The provider returned status {status}."
-    if status >= 500:
-        return Failure(502, message, "upstream_error")
     seconds = error.retry_after_seconds
     headers = {} if seconds is None else {"retry-after": str(int(seconds) + 1)}
-    return Failure(status, message, "upstream_refused", headers=headers)
+    return Failure(502, message, "upstream_error", headers=headers)
+
+
+def _provider_refused(error: ProviderRefused) -> Failure:
+    """The provider's own error. Secrets in its text are removed: it may quote the request."""
+    assert error.status is not None
+    fields = {key: without_secrets(value) for key, value in error.error.items() if isinstance(value, str)}
+    return Failure(
+        error.status,
+        fields.get("message") or f"The provider returned status {error.status}.",
+        fields.get("code", "upstream_refused"),
+        fields.get("param"),
+        dict(error.headers),
+        fields.get("type", "rate_limit_error" if error.status == 429 else "invalid_request_error"),
+    )
 
 
 def _cannot_fit(error: CannotFit | ContextOverflow) -> Failure:
-    message = "The request exceeds the model's context window."
-    if isinstance(error, CannotFit):
+    if isinstance(error, ContextOverflow):
+        message = without_secrets(error.problem)
+    else:
         # Not "max_tokens": in a request that is the length of the answer.
         message = f"The view needs at least {error.needed:,} tokens, but the budget is {error.max_tokens:,}."
     return Failure(400, message, "context_length_exceeded", "messages")
@@ -169,6 +191,7 @@ _FAILURES: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failur
     ContextOverflow: _cannot_fit,
     UnknownName: _unknown_name,
     DeadlineExceeded: Failure(504, "The evaluation exceeded its deadline.", "deadline_exceeded"),
+    ProviderRefused: _provider_refused,
     ProviderFailed: _provider_failed,
     TooManyCalls: Failure(
         502, "No final answer after the maximum number of model calls; check for a tool loop.", "too_many_calls"
@@ -183,6 +206,8 @@ _FAILURES: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failur
     InvalidMessage: _invalid_message,
     InvalidSetting: _invalid_setting,
     MissingSetting: _missing_setting,
+    StoreFull: Failure(503, "The database is full; free some space.", "store_full"),
+    StoreReadOnly: Failure(503, "The database is read-only; make it writable.", "store_read_only"),
     StoreUnavailable: Failure(
         503, "The database is unavailable; retry.", "store_unavailable", headers={"retry-after": "1"}
     ),

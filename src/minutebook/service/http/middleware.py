@@ -41,12 +41,13 @@ class RequestMiddleware:
         app: ASGIApp,
         *,
         max_body_bytes: int | Callable[[], int],
+        max_header_bytes: Callable[[], int] = lambda: 64 * 1024,
         metrics: Metrics,
         telemetry: ServiceTelemetry,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._app = app
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes, self._max_header_bytes = max_body_bytes, max_header_bytes
         self._metrics, self._telemetry, self._clock = metrics, telemetry, clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +56,7 @@ class RequestMiddleware:
             return
         headers = Headers(scope=scope)
         limit = self._max_body_bytes if isinstance(self._max_body_bytes, int) else self._max_body_bytes()
-        exchange = _HttpExchange(scope, receive, send, request_id_of(headers), limit)
+        exchange = _HttpExchange(scope, receive, send, request_id_of(headers), limit, self._max_header_bytes())
         scope.setdefault("state", {})["request_id"] = exchange.request_id
         started = self._clock()
         context_token = REQUEST_ID.set(exchange.request_id)
@@ -72,6 +73,9 @@ class RequestMiddleware:
     async def _handle(self, exchange: "_HttpExchange", headers: Headers) -> None:
         if _content_length(headers) > exchange.max_body_bytes:
             await exchange.fail(failure_of(body_too_large(exchange.max_body_bytes)))
+            return
+        if sum(len(name) + len(value) for name, value in headers.raw) > exchange.max_header_bytes:
+            await exchange.fail(failure_of(headers_too_large(exchange.max_header_bytes)))
             return
         try:
             await self._app(exchange.scope, exchange.receive, exchange.send)
@@ -110,6 +114,7 @@ class _HttpExchange:
     _send: Send
     request_id: str
     max_body_bytes: int
+    max_header_bytes: int
     status: int = 500
     started: bool = False
     bytes_in: int = 0
@@ -155,6 +160,10 @@ def response_of(failure: Failure) -> JsonResponse:
 def body_too_large(limit: int) -> RequestRefused:
     problem = f"The body exceeds the maximum of {limit} bytes."
     return RequestRefused(413, problem, "body_too_large", None, (("connection", "close"),))
+
+
+def headers_too_large(limit: int) -> RequestRefused:
+    return RequestRefused(431, f"The headers exceed the maximum of {limit} bytes.", "headers_too_large")
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:

@@ -19,14 +19,14 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
-from minutebook.errors import ConversationNotFound, InvalidSetting, RequestRefused
+from minutebook.errors import ConversationNotFound, InvalidSetting, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import ApiKeys, Caller, Scope, require_tenant, unauthorized
 from minutebook.service.http.json_codec import parse_body
 from minutebook.service.state import CurrentService
 from minutebook.store.types import ConversationHeader
 
 _BEARER: Final = HTTPBearer(auto_error=False, description="An API key from `minutebook keys create`.")
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 """Headers of a proxy, behind which the client may be on another machine."""
 
 
@@ -42,7 +42,8 @@ class Authenticator:
             accepted: Caller = state["caller"]
             return accepted
         service = request.app.state.service
-        caller = await authenticate(request, service.keys, tenant=service.config.database.tenant)
+        database = service.config.database
+        caller = await authenticate(request, service.keys, tenant=database.tenant, optional=database.optional)
         state["caller"] = caller
         if not caller.has_scope(self._scope):
             raise RequestRefused(403, f"This API key lacks the scope '{self._scope}'.", "insufficient_scope")
@@ -56,12 +57,24 @@ def require_scope(scope: Scope) -> Any:
     return Depends(Authenticator(scope))
 
 
-async def authenticate(request: Request, keys: ApiKeys, *, tenant: str) -> Caller:
+async def authenticate(request: Request, keys: ApiKeys, *, tenant: str, optional: bool = False) -> Caller:
     """The caller of a request. While the service has no keys, any client on this machine is accepted.
+
+    With `optional`, so is it while the database was never available.
 
     Raises:
         RequestRefused: the request has no valid API key.
     """
+    try:
+        return await _verify_caller(request, keys, tenant=tenant)
+    except StoreUnavailable:
+        # A service that could not read its keys since its start listens on a loopback address only.
+        if not optional or keys.is_known or not is_local_request(request):
+            raise
+        return Caller(require_tenant(tenant))
+
+
+async def _verify_caller(request: Request, keys: ApiKeys, *, tenant: str) -> Caller:
     scheme, _, token = request.headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() == "bearer" and token.strip().startswith("mb_"):
         return await keys.verify(token.strip())

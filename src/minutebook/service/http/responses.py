@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
+from urllib.parse import quote
 
 from fastapi import Depends, Query
 from starlette.responses import Response
@@ -20,10 +21,22 @@ T = TypeVar("T")
 PING: Final = b": ping\n\n"
 """A comment that clients of server-sent events ignore. It keeps proxies from closing an idle connection."""
 DONE: Final = b"data: [DONE]\n\n"
+_HEADER_CHARACTERS: Final = "".join(map(chr, range(0x20, 0x7F)))
 _STREAM_HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
-class JsonResponse(Response):
+class _UnicodeHeaders(Response):
+    """A response whose header values may be any text. Text outside of ASCII is percent-encoded."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        super().init_headers({name: _header_value(value) for name, value in (headers or {}).items()})
+
+
+def _header_value(text: str) -> str:
+    return text if text.isascii() else quote(text.encode("utf-8", "replace"), safe=_HEADER_CHARACTERS)
+
+
+class JsonResponse(_UnicodeHeaders):
     """A JSON response. Unlike Starlette's, it can encode any text, including lone surrogates."""
 
     media_type = "application/json"
@@ -40,7 +53,7 @@ def sse(data: Any, *, event: str | None = None, event_id: int | str | None = Non
     return head + b"data: %s\n\n" % (data if isinstance(data, bytes) else json_bytes(data))
 
 
-class EventStream(Response):
+class EventStream(_UnicodeHeaders):
     """A response of server-sent events. It stops when the client disconnects.
 
     Disconnects are detected only after the first event: starting that task earlier would delay the first event.

@@ -131,7 +131,7 @@ class ConversationJob(AnswerJob):
         previous = await _find_previous(self.service, self.caller, previous_id)
         conversation, stop = previous["conversation"], previous["answer"] + 1
         try:
-            lease = await self._hold_lease(leases, conversation)
+            lease = await self._hold_lease(leases, conversation, wait=False)
         except ConversationBusy:
             lease = None
         loaded = await self.store.load(conversation)
@@ -161,8 +161,8 @@ class ConversationJob(AnswerJob):
             return None
         return ContinuedConversation(conversation, loaded, lease, stored_input=start)
 
-    async def _hold_lease(self, leases: AsyncExitStack, conversation: str) -> Lease:
-        return (await leases.enter_async_context(self.lease(conversation))).lease
+    async def _hold_lease(self, leases: AsyncExitStack, conversation: str, *, wait: bool = True) -> Lease:
+        return (await leases.enter_async_context(self.lease(conversation, wait=wait))).lease
 
 
 async def _find_previous(service: Service, caller: Caller, response_id: str) -> Any:

@@ -43,7 +43,7 @@ from minutebook.service.responses.items import compaction_item, input_items, ite
 from minutebook.service.responses.objects import find_response, load_response, stream_response, wait_for_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL_KIND, ResponseJob
-from minutebook.service.runs import Run
+from minutebook.service.runs import OPEN_SECONDS, Run
 from minutebook.service.state import CurrentService, Service, counter_of, watch_connection
 from minutebook.store.types import NewDocument
 from minutebook.wire.responses import items_to_messages
@@ -117,9 +117,9 @@ async def _respond(service: Service, job: ResponseJob, request: Request) -> Resp
     """The response as a stream or as JSON; a background response as it is when its input has been stored."""
     run = job.run
     if not job.request.background:
-        watch_connection(service, request, run)
+        watch_connection(service, request, run, always=job.request.store is False)
     if job.request.stream:
-        await run.wait_for_first_event()
+        await run.wait_for_first_event(timeout_seconds=OPEN_SECONDS)
         events = run.stream(heartbeat_seconds=service.config.server.heartbeat_seconds)
         return EventStream(events, headers=job.headers)
     if job.request.background:

@@ -21,9 +21,9 @@ from minutebook.errors import (
     StoreUnavailable,
 )
 from minutebook.record.message import Message, leading_system_count
-from minutebook.service.answer_job import failure_code, longest_answer, tool_tokens
+from minutebook.service.answer_job import failure_fields, longest_answer, tool_tokens
 from minutebook.service.http.errors import Failure, failure_of
-from minutebook.service.http.responses import new_id
+from minutebook.service.http.responses import new_id, sse
 from minutebook.service.idempotency import (
     IDEMPOTENCY_KIND,
     RUN_KIND,
@@ -99,6 +99,11 @@ class ResponseJob(ConversationJob):
         earlier = await find_answered_attempt(store, earlier)
         self.failed_attempt = None if "answer" in earlier.body else earlier.id
         return earlier if self.failed_attempt is None else None
+
+    def _send_failure(self, failure: Failure) -> None:
+        if not self.run.events:  # `_answer` sends later failures
+            error = {"type": "error", "sequence_number": 0, **failure.body()["error"], "error": failure.body()["error"]}
+            self.run.send(sse(error, event="error"))
 
     async def _execute(self) -> None:
         self._prepare()
@@ -325,7 +330,7 @@ class ResponseJob(ConversationJob):
             "partial": message,
         }
         if recorded:
-            outcome = {"failed": failure_code(error), "partial": None}
+            outcome = {**failure_fields(error), "partial": None}
             with suppress(MinutebookError):  # for example, the conversation was erased meanwhile
                 await _run_uncancelled(call.fail(outcome, [self._document()]))
         self.response = StoredResponse(self.run.id, dict(self._body), message)

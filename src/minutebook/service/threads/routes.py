@@ -28,6 +28,7 @@ from minutebook.service.idempotency import (
     find_earlier_result_id,
     idempotency_key_of,
 )
+from minutebook.service.runs import OPEN_SECONDS
 from minutebook.service.state import CurrentService, Service, watch_connection
 from minutebook.service.threads.events import StreamPosition, ThreadRun, parse_event_id
 from minutebook.service.threads.objects import (
@@ -297,10 +298,11 @@ async def _respond(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Respond with the run's events after the first `skip`, or with one JSON object, as the client accepts it."""
-    await run.wait_for_first_event()
-    response_headers = {"x-run-id": run.id, **run.headers, **(headers or {})}
     accept = request.headers.get("accept", "")
-    if "application/json" not in accept or "text/event-stream" in accept:
+    is_streamed = "application/json" not in accept or "text/event-stream" in accept
+    await run.wait_for_first_event(timeout_seconds=OPEN_SECONDS if is_streamed else None)
+    response_headers = {"x-run-id": run.id, **run.headers, **(headers or {})}
+    if is_streamed:
         events = run.stream(skip, heartbeat_seconds=service.config.server.heartbeat_seconds)
         return EventStream(events, headers=response_headers)
     async for _ in run.follow():

@@ -31,8 +31,8 @@ from minutebook.prompt.tools import AnyTool
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, is_user
 from minutebook.service.agent_tools import Agents
-from minutebook.service.answer_job import AnswerJob, longest_answer
-from minutebook.service.http.errors import Failure, failure_of
+from minutebook.service.answer_job import AnswerJob, failure_fields, longest_answer
+from minutebook.service.http.errors import Failure
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import RUN_KIND, find_earlier_answer
@@ -86,6 +86,8 @@ class ThreadJob(AnswerJob):
     question: Question
     run: ThreadRun
     _events: ThreadEvents = field(init=False)
+    _spent_tokens: int = 0
+    """The tokens of the model calls so far."""
     _has_text: bool = False
     """The model has sent its first token."""
 
@@ -139,13 +141,14 @@ class ThreadJob(AnswerJob):
                 self.run.headers |= {"x-history": "recorded"}
                 try:
                     fields, entries = await self._run_agent(call, prompt, recorded=True)
-                    spending.tokens = fields["usage"]["total_tokens"]
                     await self._finish(call, fields, entries)
                 except BaseException as error:
-                    fields = _failure_fields(error if isinstance(error, Exception) else self.run.interruption_error)
+                    fields = failure_fields(error if isinstance(error, Exception) else self.run.interruption_error)
                     outcome = {**fields, "status": "failed", "partial": self._events.text or None}
-                    await call.fail({"failed": fields["failed"]}, [self._run_document(call, outcome)])
+                    await call.fail(fields, [self._run_document(call, outcome)])
                     raise
+                finally:
+                    spending.tokens = self._spent_tokens
 
     async def _load_thread(self, store: ConversationStore, message_position: int | None) -> _LoadedThread:
         """Load the thread without the message, which an earlier attempt may have stored at `message_position`.
@@ -230,8 +233,10 @@ class ThreadJob(AnswerJob):
         prompt = text_prompt("chat", "", tools)
         call = self._agent_call(_LoadedThread(), prompt, None)
         async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(call)) as spending:
-            fields, entries = await self._run_agent(call, prompt, recorded=False)
-            spending.tokens = fields["usage"]["total_tokens"]
+            try:
+                fields, entries = await self._run_agent(call, prompt, recorded=False)
+            finally:
+                spending.tokens = self._spent_tokens
         self._finish_unrecorded(fields, entries)
 
     def _finish_unrecorded(self, fields: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
@@ -274,6 +279,7 @@ class ThreadJob(AnswerJob):
                 self.note_first_token()
             case ModelAnswered(usage=usage):
                 metrics.count_usage(self.question.model, usage)
+                self._spent_tokens += usage.input_tokens + usage.output_tokens or self._estimated_tokens(call)
             case HistoryCompacted():
                 metrics.count_compaction(event)
         self._events.on_run_event(event)
@@ -296,6 +302,11 @@ class ThreadJob(AnswerJob):
         }
         return NewDocument(RUN_KIND, self.run.id, body, replace=True)
 
+    def _estimated_tokens(self, call: AgentCall) -> int:
+        """The tokens of the newest model call, if the provider reports no usage."""
+        sent = call.requests[-1].minutes.tokens_after if call.requests else 0
+        return sent + counter_of(self.question.model).count(self._events.text)
+
     def _max_tokens(self, call: AgentCall) -> int:
         """The maximum tokens of the first model call: the complete record and the longest answer."""
         record, question = call.source.record, self.question
@@ -313,9 +324,3 @@ def _ends_with(loaded: LoadedConversation, position: int, message: Message) -> b
 
 def _messages(entries: Sequence[ConversationEntry]) -> list[Message]:
     return [entry_to_provider_message(entry) for entry in entries]
-
-
-def _failure_fields(error: Exception) -> dict[str, Any]:
-    failure = failure_of(error)
-    response = {"status": failure.status, "message": failure.message, "code": failure.code}
-    return {"failed": failure.code or type(error).__name__, "error": response}

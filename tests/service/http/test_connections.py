@@ -1,0 +1,60 @@
+"""Limits of connections: headers that are too large or too slow, and the number of connections."""
+
+import socket
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.service.serving import served
+
+CONFIG = "limits: {header_bytes: 2000, connections: 5}\nserver: {header_seconds: 0.2, keep_alive_seconds: 1}\n"
+
+
+@pytest.fixture
+def address(tmp_path):
+    with served(config=CONFIG, folder=tmp_path) as here:
+        url = urlsplit(here.url)
+        yield url.hostname, url.port
+
+
+def received(connection):
+    """Everything until the server closes the connection."""
+    connection.settimeout(20)
+    content = b""
+    while piece := connection.recv(65_536):
+        content += piece
+    return content
+
+
+HEAD = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
+
+
+@pytest.mark.parametrize(("size", "status"), [(1_900, b"200"), (2_100, b"431")])
+def test_the_size_of_headers_is_limited(address, size, status):
+    with socket.create_connection(address) as connection:
+        connection.sendall(HEAD + b"x-a: " + b"a" * (size - 60) + b"\r\n\r\n")
+        assert received(connection).split()[1] == status
+
+
+def test_headers_without_an_end_are_refused(address):
+    with socket.create_connection(address) as connection:
+        connection.sendall(HEAD + b"x-a: " + b"a" * 3_000)
+        assert received(connection).split()[1] == b"431"
+
+
+@pytest.mark.parametrize("start", [b"", HEAD], ids=["nothing", "unfinished headers"])
+def test_the_time_of_headers_is_limited(address, start):
+    with socket.create_connection(address) as connection:
+        connection.sendall(start)
+        assert received(connection).split()[1] == b"408"
+
+
+def test_the_number_of_connections_is_limited(address):
+    with ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection(address)) for _ in range(6)]
+        connections[-1].sendall(HEAD + b"\r\n")
+        assert received(connections[-1]).split()[1] == b"503"
+    with socket.create_connection(address) as connection:
+        connection.sendall(HEAD + b"\r\n")
+        received(connection)

@@ -1,0 +1,174 @@
+"""Every kind of broken provider, on every endpoint, whole and streamed."""
+
+import json
+import resource
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.service.serving import served
+
+
+def completion(**message):
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Yes.", **message}, "finish_reason": "stop"}
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+def chunk(**delta):
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+def both(message):
+    """The same fields in a whole answer and in a stream."""
+    return json.dumps(completion(**message)).encode(), b"data: %s\n\n" % json.dumps(chunk(**message)).encode()
+
+
+def raw(content):
+    return content, b"data: %s\n\n" % content
+
+
+REASON = {"error": {"message": "No good.", "type": "bad_type", "param": "messages", "code": "no_good"}}
+FAULTS = {
+    "HTML": (200, *raw(b"<html>Welcome</html>")),
+    "nothing": (200, b"", b""),
+    "garbage": (200, *raw(b"\x00\x01 {]")),
+    "invalid UTF-8": (200, *raw(b'{"choices": "\xff\xfe"}')),
+    "a list": (200, *raw(b"[]")),
+    "a text": (200, *raw(b'"Yes."')),
+    "NaN": (200, *raw(b'{"choices": NaN}')),
+    "an error with status 200": (200, *raw(json.dumps(REASON).encode())),
+    "deep nesting": (200, *raw(b'{"choices": ' + b"[" * 100_000)),
+    "valid deep nesting": (200, *raw(b'{"choices": ' + b"[" * 200 + b"]" * 200 + b"}")),
+    "choices as a text": (200, *raw(b'{"choices": "Yes."}')),
+    "a choice as a number": (200, *raw(b'{"choices": [1]}')),
+    "a content as a number": (200, *both({"content": 1})),
+    "calls as a text": (200, *both({"tool_calls": "look"})),
+    "arguments as a number": (200, *both({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": 1}}]})),
+    "usage as a text": (200, *raw(b'{"choices": [], "usage": {"prompt_tokens": "many"}}')),
+    "a redirect": (302, b"", b""),
+    "an HTML error": (502, b"<html>Bad gateway</html>", None),
+    "an unavailable provider": (503, json.dumps(REASON).encode(), None),
+    "a rejected key": (401, json.dumps(REASON).encode(), None),
+    "a refusal": (400, json.dumps(REASON).encode(), None),
+    "an unprocessable request": (422, json.dumps(REASON).encode(), None),
+    "a rate limit": (429, json.dumps(REASON).encode(), None),
+}
+RETRIED = {"nothing", "an HTML error", "an unavailable provider", "a rate limit"}
+"""Faults after which an agent repeats its request, with pauses."""
+OWN_STATUSES = {400, 422, 429}
+"""Statuses of the provider that the client gets."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        status, whole, streamed = FAULTS[request["messages"][-1]["content"]]
+        content = streamed if request.get("stream") and streamed is not None else whole
+        self.send_response(status)
+        self.send_header("content-length", str(len(content)))
+        if status == 302:
+            self.send_header("location", "http://127.0.0.1:1/")
+        if status == 429:
+            self.send_header("retry-after", "7")
+            self.send_header("x-ratelimit-remaining-tokens", "0")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def here():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        with served(environment={"MINUTEBOOK_UPSTREAM_URL": url}) as here:
+            yield here
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def chat(http, fault, stream, conversation):
+    headers = {"x-conversation-id": conversation} if conversation else {}
+    body = {"model": "m", "messages": [{"role": "user", "content": fault}], "stream": stream}
+    return http.post("/v1/chat/completions", json=body, headers=headers)
+
+
+def response(http, fault, stream, conversation):
+    headers = {"x-conversation-id": conversation} if conversation else {}
+    body = {"model": "m", "input": fault, "stream": stream, "store": conversation is not None}
+    return http.post("/v1/responses", json=body, headers=headers)
+
+
+def thread_message(http, fault, stream, conversation):
+    path = f"/threads/{http.post('/threads', json={}).json()['id']}/messages"
+    headers = {"accept": "text/event-stream" if stream else "application/json"}
+    return http.post(path, json={"text": fault, "model": "m"}, headers=headers)
+
+
+ENDPOINTS = {
+    "chat, recorded": (chat, True),
+    "chat, passed through": (chat, False),
+    "responses, recorded": (response, True),
+    "responses, unrecorded": (response, False),
+    "threads": (thread_message, True),
+}
+
+
+def error_of(answer):
+    """The error of an answer, also one that is sent within a stream."""
+    if answer.headers["content-type"].startswith("application/json"):
+        return answer.json()["error"]
+    data = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    errors = [each.get("error") or (each.get("response") or {}).get("error") for each in data]
+    return next((error for error in errors if error), None)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_fault_of_the_provider_is_reported_as_one(here, endpoint, stream):
+    send, recorded = ENDPOINTS[endpoint]
+    problems = []
+    with here.http() as http:
+        for number, (fault, (status, *_)) in enumerate(FAULTS.items()):
+            if endpoint == "threads" and fault in RETRIED:
+                continue
+            conversation = f"{number}-{endpoint.replace(', ', '-')}-{stream}" if recorded else None
+            answer = send(http, fault, stream, conversation)
+            is_in_stream = answer.headers["content-type"].startswith("text/event-stream")
+            expected = status if status in OWN_STATUSES else 502
+            if answer.status_code != expected and not (is_in_stream and stream):
+                problems.append((fault, answer.status_code, answer.text[:200]))
+            elif error_of(answer) is None:
+                problems.append((fault, "no error", answer.text[:200]))
+        assert http.get("/healthz").status_code == 200
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(f"maximum memory of this process: {megabytes:,.0f} MB")  # noqa: T201 - shown with -rP
+    assert problems == []
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS][:4])
+def test_the_providers_own_error_reaches_the_client(here, endpoint, stream):
+    send, recorded = ENDPOINTS[endpoint]
+    conversation = f"own-{endpoint.replace(', ', '-')}-{stream}" if recorded else None
+    with here.http() as http:
+        answer = send(http, "a rate limit", stream, conversation)
+        unprocessable = send(http, "an unprocessable request", stream, None)
+
+        assert answer.json() == REASON
+        assert (answer.headers["retry-after"], answer.headers["x-ratelimit-remaining-tokens"]) == ("7", "0")
+        assert (unprocessable.status_code, unprocessable.json()) == (422, REASON)
+        if recorded:
+            request = http.get(f"/v1/conversations/{conversation}/requests/1").json()
+            assert request["failed"] == "no_good"
+            assert request["error"] == {**REASON["error"], "status": 429}

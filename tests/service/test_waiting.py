@@ -1,0 +1,78 @@
+"""Clients that wait: for the first event, for another answer, and not at all."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from minutebook.testing import ScriptedModel, fail, say, slow
+from tests.service.serving import served
+from tests.service.talking import Gate
+
+REQUESTS = {
+    "chat": ("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}),
+    "responses": ("/v1/responses", {"model": "m", "input": "Hi", "stream": True}),
+    "threads": ("/threads/{thread}/messages", {"model": "m", "text": "Hi"}),
+}
+HERE = {"x-conversation-id": "c"}
+
+
+@pytest.fixture(params=REQUESTS)
+def endpoint(request):
+    return REQUESTS[request.param]
+
+
+def sent_to(here, endpoint):
+    path, body = endpoint
+    if "{thread}" in path:
+        path = path.format(thread=here.http().post("/threads", json={}).json()["id"])
+    return path, body
+
+
+@pytest.mark.parametrize("answer", [say("Hello."), fail(400, "No.")], ids=["answered", "failed"])
+def test_a_stream_starts_before_the_providers_first_event(endpoint, answer):
+    gate = Gate()
+    with served(ScriptedModel(slow(1) + answer), wait=gate.wait) as here:
+        path, body = sent_to(here, endpoint)
+        with here.http().stream("POST", path, json=body, headers=HERE) as response:
+            lines = response.iter_lines()
+            assert next(lines) == ": ping" or path.startswith("/threads")  # these begin with a notice
+            gate.open()
+            rest = "\n".join(lines)
+
+    data = [json.loads(line[6:]) for line in rest.splitlines() if line.startswith("data: {")]
+    assert response.status_code == 200
+    assert ("Hello." in rest) == (answer == say("Hello."))
+    has_error = any(each.get("error") or each.get("type") == "error" for each in data)
+    assert has_error == (answer != say("Hello."))
+
+
+def test_a_second_message_waits_for_the_first(endpoint):
+    gate = Gate()
+    with (
+        served(ScriptedModel(slow(1) + say("First."), "Second."), wait=gate.wait) as here,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        path, body = sent_to(here, endpoint)
+        first = pool.submit(here.http().post, path, json=body, headers=HERE)
+        assert gate.reached.wait(20)
+        second = pool.submit(here.http().post, path, json=body, headers={**HERE, "x-history-resend": "new"})
+        gate.open()
+
+        assert "First." in first.result().text
+        assert "Second." in second.result().text
+
+
+@pytest.mark.parametrize("name", ["chat", "responses"])
+def test_an_unrecorded_answer_stops_with_its_client(name):
+    gate = Gate()
+    path, body = REQUESTS[name]
+    with served(ScriptedModel(slow(1) + say("Hello.")), wait=gate.wait) as here:
+        extra = {"store": False} if name == "responses" else {}
+        with here.http().stream("POST", path, json={**body, **extra}) as response:
+            lines = response.iter_lines()
+            assert next(lines) == ": ping"
+            assert here.service.runs.active == 1
+        while here.service.runs.active:
+            here.http().get("/healthz")
+        gate.open()

@@ -196,7 +196,8 @@ class ChatJob(AnswerJob):
         sent_tokens = 0
         if self.service.limiter.limits_tokens(self.caller):
             sent_tokens = await asyncio.to_thread(self._count_sent_tokens)
-        async with self.spend_tokens(model, completion, lambda: sent_tokens, longest_answer(model, self.body)):
+        max_tokens = longest_answer(self.service, model, self.body)
+        async with self.spend_tokens(model, completion, lambda: sent_tokens, max_tokens):
             if not self.body.get("stream"):
                 self.result = await self.service.upstream.complete(body, authorization=self.authorization)
                 completion.add_completion(self.result)

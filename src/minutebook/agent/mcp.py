@@ -167,7 +167,7 @@ class ToolServer:
         self._ready: asyncio.Future[tuple[Client, list[AnyTool]]] | None = None
         self._stop = asyncio.Event()
         self._has_ended: Callable[[], bool] = lambda: False
-        """Set when a process is started. A server at a URL has none."""
+        """Replaced when a process is started. Always false for a server at a URL."""
         self._failures = 0
         """How many times the server has ended or did not start since the last successful call."""
         self._next_start_time = 0.0

@@ -19,19 +19,21 @@ class Comments:
 
     of_line: dict[int, Trivia] = field(default_factory=dict)
     after_block: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """By the number of the line that opens the block; 0 is the program."""
+    """Number of the line that opens a block (0 for the program) → the comments at the end of the block."""
 
     def of(self, line: int) -> Trivia:
+        """The comments of a line of code."""
         return self.of_line.get(line, NO_TRIVIA)
 
     def below(self, line: int) -> tuple[str, ...]:
+        """The comments at the end of the block that a line opens."""
         return self.after_block.get(line, ())
 
 
 def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
     """The comments in the tokens for line ends, in order.
 
-    With `leading`, there is no code before the first of them.
+    With `leading`, the first token comes before all code.
     """
     comments = Comments()
     above: dict[int, list[str]] = {}
@@ -57,9 +59,11 @@ def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
             blanks.add(line)
         above[line] = next_rows
     # The text ends with a line break, so the comments above the last line are the end of the program.
-    comments.after_block[0] = _trimmed(above.pop(line, []), trim_end=True)
+    comments.after_block[0] = _without_extra_blanks(above.pop(line, []), trim_end=True)
     for number in {*above, *beside}:
-        comments.of_line[number] = Trivia(_trimmed(above.get(number, [])), beside.get(number, ""), number in blanks)
+        comments.of_line[number] = Trivia(
+            _without_extra_blanks(above.get(number, [])), beside.get(number, ""), number in blanks
+        )
     return comments
 
 
@@ -80,13 +84,13 @@ def _assign_to_blocks(rows: Sequence[str], blocks: list[tuple[int, int]], depth:
     for opener, lines in block_rows.items():
         if lines and not lines[-1]:
             next_rows.insert(0, "")
-        if trimmed := _trimmed(lines, trim_end=True):
+        if trimmed := _without_extra_blanks(lines, trim_end=True):
             comments.after_block[opener] = trimmed
     return next_rows
 
 
-def _trimmed(rows: Sequence[str], *, trim_end: bool = False) -> tuple[str, ...]:
-    """Comments without empty lines at the start, and never two empty lines in a row."""
+def _without_extra_blanks(rows: Sequence[str], *, trim_end: bool = False) -> tuple[str, ...]:
+    """The rows without empty rows at the start, and with at most one empty row between comments."""
     trimmed: list[str] = []
     for row in rows:
         if row or (trimmed and trimmed[-1]):

@@ -17,19 +17,19 @@ POLICIES: Final = ("compaction",)
 
 _MAX_TEMPERATURE: Final = 2
 _MAX_SECONDS: Final = 7 * 24 * 3600
-_SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3600}
+_SECONDS_PER_UNIT: Final = {"seconds": 1, "minutes": 60, "hours": 3600}
 
 
 def seconds(duration: t.Duration) -> float:
-    return float(duration.amount.value * _SECONDS[duration.unit])
+    return float(duration.amount.value * _SECONDS_PER_UNIT[duration.unit])
 
 
 def check_definition(node: t.Definition, scope: Scope) -> None:
     match node:
         case t.ModelShort():
-            _check_short(node, scope)
+            _check_short_model(node, scope)
         case t.ModelLong():
-            _check_long(node, scope)
+            _check_long_model(node, scope)
         case t.SchemaDef():
             _check_schema(node, scope)
         case t.ToolDef():
@@ -67,7 +67,7 @@ def check_duplicates(lines: Iterable[t.Property], scope: Scope) -> None:
         first_lines.setdefault(line.key, line)
 
 
-def _check_short(node: t.ModelShort, scope: Scope) -> None:
+def _check_short_model(node: t.ModelShort, scope: Scope) -> None:
     provider, slash, name = node.target.value.partition("/")
     if not (slash and provider.strip()):
         message = f"{node.target.value!r} has no provider; write provider/name, such as openai/gpt-4.1"
@@ -76,7 +76,7 @@ def _check_short(node: t.ModelShort, scope: Scope) -> None:
         scope.collector.add("no-name", node.target.at, f"{node.target.value!r} has no model name after the provider")
 
 
-def _check_long(node: t.ModelLong, scope: Scope) -> None:
+def _check_long_model(node: t.ModelLong, scope: Scope) -> None:
     check_duplicates(node.properties, scope)
     by_key = {line.key: line for line in node.properties}
     for key in ("provider", "name"):
@@ -96,13 +96,13 @@ def _check_long(node: t.ModelLong, scope: Scope) -> None:
 
 
 def _check_schema(node: t.SchemaDef, scope: Scope) -> None:
-    seen: dict[str, t.SchemaField] = {}
+    first_fields: dict[str, t.SchemaField] = {}
     for field in node.fields:
         name = field.name.text
-        if name in seen:
-            message = f"field {name!r} is already defined on line {seen[name].at.line}"
+        if name in first_fields:
+            message = f"field {name!r} is already defined on line {first_fields[name].at.line}"
             scope.collector.add("duplicate", field.name.at, message)
-        seen.setdefault(name, field)
+        first_fields.setdefault(name, field)
         if iskeyword(name) or name.startswith("_"):
             message = f"a field cannot be named {name!r}: it is a Python keyword or starts with _"
             scope.collector.add("reserved", field.name.at, message)
@@ -138,7 +138,7 @@ def _check_tool(node: t.ToolDef, scope: Scope) -> None:
                 message = f"{url.value!r} is not an http or https URL; use `mcp command` to start a program"
                 scope.collector.add("bad-url", url.at, message)
         case t.McpCommand(command):
-            if (problem := _bad_command(command.value)) is not None:
+            if (problem := _command_problem(command.value)) is not None:
                 scope.collector.add("bad-command", command.at, problem)
         case t.Builtin(name):
             if name.text not in scope.known.builtins:
@@ -177,7 +177,7 @@ def _check_prompt(node: t.PromptDef, scope: Scope) -> None:
 
 
 def position_of(placeholder: str, prompt: t.PromptDef, scope: Scope) -> t.Position:
-    """The position of a placeholder in the prompt's text, or of the prompt's name if it is not found."""
+    """The position of a placeholder in the prompt's text, or of the prompt's name if the placeholder is not found."""
     text = f"${{{placeholder}}}"
     for number, line in enumerate(scope.collector.lines[max(0, prompt.text.at.line - 1) :], prompt.text.at.line):
         column = line.find(text)
@@ -227,7 +227,7 @@ def check_strategy(name: t.Name, scope: Scope) -> None:
         scope.collector.add("arguments", name.at, message)
 
 
-def _bad_command(text: str) -> str | None:
+def _command_problem(text: str) -> str | None:
     try:
         return None if shlex.split(text) else "this command is empty"
     except ValueError as error:

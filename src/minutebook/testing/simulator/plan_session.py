@@ -86,7 +86,7 @@ class _PlannedSession:
             session.area = areas[number - 1]
             session.module = session.project.modules[session.area][0]
         while remaining > 0:
-            session.turn()
+            session.add_turn()
             turn = session.take_messages()
             remaining -= len(turn)
             yield from turn

@@ -25,7 +25,7 @@ class ViewBuilt:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRestarted:
-    """The request failed or its answer was interrupted, and it is sent again.
+    """A request failed or its answer was interrupted. The same request is sent again.
 
     Discard the deltas since the last `ViewBuilt`.
     """

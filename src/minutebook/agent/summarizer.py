@@ -85,7 +85,7 @@ class ModelSummarizer:
         return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_chunk_tokens(request))
 
     def _max_chunk_tokens(self, request: SummaryRequest) -> int:
-        """The tokens of the record that fit into one request with the prompt, the previous summary and its corrections."""
+        """The tokens of the record that fit into one request with the prompt, the previous summary and corrections."""
         prompt_tokens = request.counter.count(self._prompt.render().text) + 200
         previous_tokens = max(request.max_tokens, request.counter.count(request.previous or ""))
         rejected_tokens = (self._attempts - 1) * (2 * request.max_tokens + 100)

@@ -101,11 +101,11 @@ class Diagnostic:
             max(0, self.column - 1 - _MAX_EXCERPT_CHARACTERS // 2) if len(self.excerpt) > _MAX_EXCERPT_CHARACTERS else 0
         )
         excerpt = self.excerpt[start : start + _MAX_EXCERPT_CHARACTERS]
-        before = excerpt[: self.column - 1 - start]
-        problem = excerpt[self.column - 1 - start :][: self.width]
-        pad = "".join("\t" if letter == "\t" else " " * _columns(letter) for letter in before)
-        carets = "^" * max(1, sum(map(_columns, problem)))
-        return f"{first_line}\n {number} | {_printable(excerpt)}\n {' ' * len(number)} | {pad}{carets}"
+        problem_start = self.column - 1 - start
+        text_before, problem_text = excerpt[:problem_start], excerpt[problem_start:][: self.width]
+        padding = "".join("\t" if letter == "\t" else " " * _columns(letter) for letter in text_before)
+        carets = "^" * max(1, sum(map(_columns, problem_text)))
+        return f"{first_line}\n {number} | {_printable(excerpt)}\n {' ' * len(number)} | {padding}{carets}"
 
     def as_json(self) -> dict[str, Any]:
         """The diagnostic as JSON data."""

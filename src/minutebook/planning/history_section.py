@@ -92,7 +92,7 @@ class HistoryText:
         elif summarized_turns or (summarized_through and not folded_parents):
             yield from self._replacement(step, level, summarized_turns)
             yield from map(_turn_text, later_turns)
-        elif later_turns and not folded_parents:
+        elif later_turns and not folded_parents:  # no summary covers these turns; only the resolver folds the step
             yield from self._replacement(step, level, later_turns)
         else:
             yield from map(_turn_text, later_turns)

@@ -54,8 +54,7 @@ _REQUIRED: Final = {
 def on(*events: type, slice_type: type = TaskHistory, allows_empty: bool = False) -> Callable[[Reduce], Reduce]:
     """Register a function of the slice's values and the event as the reducer of these events.
 
-    The context is passed if the function has a parameter for it. An event for an empty slice is refused unless
-    `allows_empty` is true.
+    The context is passed if the function has a parameter for it. Unless `allows_empty` is true, the slice must have a value.
     """
 
     def register(reduce: Reduce) -> Reduce:
@@ -112,9 +111,9 @@ def next_step_id(plans: Sequence[Plan]) -> int:
 
 @on(SetupPlan, InitializeTaskHistory, allows_empty=True)
 def with_new_task(histories: Sequence[TaskHistory], event: SetupPlan | InitializeTaskHistory) -> Histories:
-    """Start a history for the plan. The previous one stays, unless it had no plan yet: then it becomes this plan's.
+    """Start a history for the plan, or add its steps to the newest history if that has no plan yet.
 
-    `InitializeTaskHistory` with the objective of the newest history only adds the steps that this history does not have.
+    `InitializeTaskHistory` also adds the steps to the newest history if that has the same objective.
     """
     *earlier, latest = histories or (TaskHistory(""),)
     if isinstance(event, InitializeTaskHistory) and latest.objective == event.objective:
@@ -145,14 +144,14 @@ def with_update(histories: Sequence[TaskHistory], event: UpdateStep, *, context:
     When a substep is done and its parent is in progress, the parent becomes active again.
     """
     *earlier, latest = histories
-    active = latest.active_step_id
+    active_step_id = latest.active_step_id
     if event.status == "in_progress":
-        active = event.step_id
-    elif event.status is not None and active == event.step_id:
-        active = _parent_in_progress(context.session.query(Plan).latest(), event.step_id)
+        active_step_id = event.step_id
+    elif event.status is not None and active_step_id == event.step_id:
+        active_step_id = _parent_in_progress(context.session.query(Plan).latest(), event.step_id)
     if title := event.title:
         latest = _with_changes(latest, {event.step_id}, lambda step: replace(step, step_title=title))
-    return with_moved_fold_ends([*earlier, replace(latest, active_step_id=active)])
+    return with_moved_fold_ends([*earlier, replace(latest, active_step_id=active_step_id)])
 
 
 @on(SetActiveStep)
@@ -253,20 +252,20 @@ def with_recorded_message(
 def _with_entry(histories: Histories, entry: ConversationEntry, position: int | None) -> Histories:
     latest = histories[-1]
     turn_id = latest.next_turn_id
-    answered = next((call for call in latest.open_calls if call.call_id == entry.tool_call_id), None)
-    if answered is None:
+    answered_call = next((call for call in latest.open_calls if call.call_id == entry.tool_call_id), None)
+    if answered_call is None:
         task, step_id, tool_name = len(histories) - 1, _current_step_id(latest), entry.tool_name
     else:
-        task, step_id, tool_name = answered.task, answered.step_id, entry.tool_name or answered.tool_name
+        task, step_id, tool_name = answered_call.task, answered_call.step_id, entry.tool_name or answered_call.tool_name
     turn = Turn.of(entry, turn_id, position, tool_name)
     if entry.role is MessageRole.TOOL:
-        open_calls = tuple(call for call in latest.open_calls if call is not answered)
+        open_calls = tuple(call for call in latest.open_calls if call is not answered_call)
     else:
         open_calls = tuple(OpenCall(call.id, call.name, task, step_id, turn_id) for call in entry.tool_calls or ())
     histories = (*histories[:-1], replace(latest, next_turn_id=turn_id + 1, open_calls=open_calls))
     history = _with_turn(histories[task], step_id, turn)
-    if answered is not None:
-        history = _with_result_covered(history, answered, turn_id)
+    if answered_call is not None:
+        history = _with_result_covered(history, answered_call, turn_id)
     return (*histories[:task], history, *histories[task + 1 :])
 
 
@@ -284,8 +283,8 @@ def _existing_turn(histories: Sequence[TaskHistory], turn: Turn) -> Turn | None:
 
 def _current_step_id(latest: TaskHistory) -> int:
     """The id of the active step, or `UNASSIGNED` if no step is active."""
-    active = latest.active_step_id
-    return UNASSIGNED if active is None or latest.step(active) is None else active
+    step_id = latest.active_step_id
+    return UNASSIGNED if step_id is None or latest.step(step_id) is None else step_id
 
 
 def _with_turn(history: TaskHistory, step_id: int, turn: Turn) -> TaskHistory:

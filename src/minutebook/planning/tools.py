@@ -270,11 +270,11 @@ class HistoryTools:
         """Read some turns of a step once, without expanding it."""
         _, step = require_step(require_session(context, self.default_session), step_id)
         count = len(step.turns)
-        last = count if last_turn is None else min(last_turn, count)
-        if first_turn > last:
-            raise ToolValidationError(f"Step {step_id} has {count} turns; there are none from {first_turn} to {last}.")
-        text = _turns_text(step.turns[first_turn - 1 : last])
-        return ToolResult.ok(f"Step {step_id}, turns {first_turn} to {last} of {count}:\n\n{text}")
+        end = count if last_turn is None else min(last_turn, count)
+        if first_turn > end:
+            raise ToolValidationError(f"Step {step_id} has {count} turns; there are none from {first_turn} to {end}.")
+        text = _turns_text(step.turns[first_turn - 1 : end])
+        return ToolResult.ok(f"Step {step_id}, turns {first_turn} to {end} of {count}:\n\n{text}")
 
     async def pressure(self, params: None, *, context: ToolContext) -> ToolResult[ContextPressure]:  # noqa: ARG002
         assert self.model is not None

@@ -309,20 +309,21 @@ class Prompt(Generic[Out]):
         _require_params(sections, values)
         overrides = dict(visibility_overrides or {})
         _require_known_paths(sections, overrides)
-        rendered = list(_render_sections(sections, values, RenderContext(session, overrides)))
-        parts = [section for section, _ in rendered]
-        tools = [tool for _, section_tools in rendered for tool in section_tools]
-        if any(part.visibility is SectionVisibility.SUMMARY for part in parts):
+        sections_and_tools = list(_render_sections(sections, values, RenderContext(session, overrides)))
+        rendered_sections = [section for section, _ in sections_and_tools]
+        tools = [tool for _, section_tools in sections_and_tools for tool in section_tools]
+        if any(section.visibility is SectionVisibility.SUMMARY for section in rendered_sections):
             tools += DISCLOSURE_TOOLS
-        texts = [part.text for part in parts]
+        texts = [section.text for section in rendered_sections]
         if self.output_type is not None and not native_output:
-            texts.append(response_format(self.output_type, sum(len(part.path) == 1 for part in parts) + 1))
+            top_level_count = sum(len(section.path) == 1 for section in rendered_sections)
+            texts.append(response_format(self.output_type, top_level_count + 1))
         return RenderedPrompt(
             name=self.name,
             text="\n\n".join(texts),
             tools=tuple(tools),
             output_type=self.output_type,
-            sections=tuple(parts),
+            sections=tuple(rendered_sections),
             visibility_overrides=overrides,
             native_output=native_output,
         )

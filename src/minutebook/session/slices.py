@@ -247,15 +247,17 @@ class SliceTable:
                 for registration in self._registrations.get(event_type, ())
                 if not (registration.is_default and registration.slice_type is slice_type)
             )
-            reducers = (item.reducer for item in registrations if item.slice_type is slice_type)
-            if not any(is_same_reducer(registered, reducer) for registered in reducers):
+            slice_reducers = (
+                registration.reducer for registration in registrations if registration.slice_type is slice_type
+            )
+            if not any(is_same_reducer(registered, reducer) for registered in slice_reducers):
                 registrations = (*registrations, Registration(slice_type, reducer, is_default))
             self._registrations[event_type] = registrations
 
     def has_reducer(self, event_type: type, slice_type: type | None = None) -> bool:
         """Whether this slice, or any slice, has a reducer for events of the type."""
         registrations = self._registrations.get(event_type, ())
-        return any(slice_type is None or item.slice_type is slice_type for item in registrations)
+        return any(slice_type is None or registration.slice_type is slice_type for registration in registrations)
 
     def require_reducer(self, event: object, slice_type: type | None) -> None:
         """Raise if no reducer is registered for the event, in this slice or (with None) in any slice.

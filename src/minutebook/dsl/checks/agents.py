@@ -115,7 +115,7 @@ def _find_tools(name: t.Name, scope: Scope) -> tuple[str, ...]:
     if tool is None:
         scope.add_unknown("tool", name, scope.tables["tool"])
         return ()
-    scope.used.add(("tool", source))
+    scope.used_definitions.add(("tool", source))
     match tool.origin:
         case t.Python():
             if dot:
@@ -154,11 +154,11 @@ def _check_helpers(node: t.AgentDef, by_key: dict[str, Any], scope: Scope) -> No
 
 
 def _check_repeats(names: tuple[t.Name, ...], scope: Scope) -> None:
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for name in names:
-        if name.text in seen:
+        if name.text in earlier_names:
             scope.collector.add("duplicate", name.at, f"{name.text!r} is already in this list")
-        seen.add(name.text)
+        earlier_names.add(name.text)
 
 
 DefinitionKey: TypeAlias = tuple[str, str]

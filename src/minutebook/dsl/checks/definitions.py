@@ -124,11 +124,11 @@ def _check_type(node: t.TypeExpression, scope: Scope) -> None:
         case t.ListType() | t.OptionalType():
             _check_type(node.item, scope)
         case t.ChoiceType():
-            seen: set[str] = set()
+            earlier_options: set[str] = set()
             for option in node.options:
-                if option.value in seen:
+                if option.value in earlier_options:
                     scope.collector.add("duplicate", option.at, f"{option.value!r} is already one of the choices")
-                seen.add(option.value)
+                earlier_options.add(option.value)
 
 
 def _check_tool(node: t.ToolDef, scope: Scope) -> None:
@@ -144,29 +144,29 @@ def _check_tool(node: t.ToolDef, scope: Scope) -> None:
             if name.text not in scope.known.builtins:
                 scope.add_unknown("builtin", name, scope.known.builtins, "builtin tool")
     allowed = {t.McpUrl: {"bearer", "basic", "header"}, t.McpCommand: {"env"}}.get(type(node.origin), set())
-    seen: set[tuple[str, str]] = set()
+    earlier_keys: set[tuple[str, str]] = set()
     for clause in node.clauses:
         key = ("auth", "") if clause.key is None else (clause.kind, clause.key.value.lower())
         if clause.kind not in allowed:
             supported = f"it supports {', '.join(sorted(allowed))}" if allowed else "it supports no `with` clause"
             scope.collector.add("bad-clause", clause.at, f"this tool does not support {clause.kind!r}; {supported}")
-        elif key in seen:
+        elif key in earlier_keys:
             scope.collector.add("duplicate", clause.at, f"this tool already has {clause.kind!r}")
         elif clause.key is not None and not clause.key.value.strip():
             scope.collector.add("empty-text", clause.key.at, f"this {clause.kind} has no name")
-        seen.add(key)
+        earlier_keys.add(key)
         if not clause.secret.from_environment:
             message = "this secret is in plain text; write ${env:NAME} to read it from the environment"
             scope.collector.add("secret-in-file", clause.secret.at, message)
 
 
 def _check_prompt(node: t.PromptDef, scope: Scope) -> None:
-    seen: set[str] = set()
+    earlier_kinds: set[str] = set()
     for modifier in node.modifiers:
-        if modifier.kind in seen:
+        if modifier.kind in earlier_kinds:
             keyword = "using model" if modifier.kind == "model" else "expecting"
             scope.collector.add("duplicate", modifier.name.at, f"{keyword!r} is already set")
-        seen.add(modifier.kind)
+        earlier_kinds.add(modifier.kind)
         scope.find("model" if modifier.kind == "model" else "schema", modifier.name)
     if not node.text.value.strip():
         scope.collector.add("empty-prompt", node.text.at, f"prompt {node.name.text!r} has no text")

@@ -55,7 +55,7 @@ def _check_unused(program: t.Program, scope: Scope) -> None:
     for kind in ("model", "schema", "tool", "retry", "timeout", "prompt"):
         for name, node in scope.tables[kind].items():
             is_default_policy = kind in {"retry", "timeout"} and name == DEFAULT
-            if (kind, name) not in scope.used and not is_default_policy:
+            if (kind, name) not in scope.used_definitions and not is_default_policy:
                 scope.collector.add("unused", node.name.at, f"nothing uses {kind} {name!r}")
     for name, node in scope.tables["flow"].items():
         if name in scope.known.strategies or name == NO_STRATEGY:

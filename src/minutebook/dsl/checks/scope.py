@@ -51,7 +51,7 @@ class Scope:
     known: KnownNames
     tables: dict[str, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in _KINDS.values()})
     """Kind → name → definition."""
-    used: set[tuple[str, str]] = field(default_factory=set)
+    used_definitions: set[tuple[str, str]] = field(default_factory=set)
     """Kind and name of each definition that another one refers to."""
     unnamed_agent: t.AgentDef | None = None
     """The agent without a name."""
@@ -77,7 +77,7 @@ class Scope:
         if definition is None:
             self.add_unknown(kind, name, self.tables[kind])
         else:
-            self.used.add((kind, name.text))
+            self.used_definitions.add((kind, name.text))
         return definition
 
     def add_unknown(self, kind: str, name: t.Name, valid_names: Collection[str], label: str = "") -> None:
@@ -95,7 +95,7 @@ class Scope:
         if "main" not in models and len(models) != 1:
             return None
         name = "main" if "main" in models else next(iter(models))
-        self.used.add(("model", name))
+        self.used_definitions.add(("model", name))
         return name
 
 

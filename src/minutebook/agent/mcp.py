@@ -219,7 +219,7 @@ class ToolServer:
         """Discard the connection that has ended, so that a new one is opened.
 
         Raises:
-            ToolServerFailed: the server has ended several times, and its delay is not over.
+            ToolServerFailed: the server has ended several times, and the delay before its next start is not over.
         """
         now = self._clock()
         if not self._next_start_time:

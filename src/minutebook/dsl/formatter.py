@@ -1,7 +1,7 @@
 """Writes a syntax tree as text in the canonical form: four spaces of indentation, one space between words.
 
 The text parses to an equal tree. Comments are kept, and so is one empty line between statements. Definitions are separated
-by an empty line, except lines of the same kind without one.
+by an empty line, except one-line definitions of the same kind that had none between them.
 """
 
 import re
@@ -44,7 +44,10 @@ def format_agents(program: t.Program) -> str:
 
 
 def _is_separated(previous: t.Version | t.Definition, node: t.Version | t.Definition) -> bool:
-    """Whether an empty line separates two definitions. One-line definitions of the same kind stay together."""
+    """Whether an empty line separates two definitions.
+
+    One-line definitions of the same kind stay together if there was no empty line between them.
+    """
     is_same_kind = type(previous) is type(node) and not isinstance(previous, (t.Block, t.PromptDef))
     return not is_same_kind or node.trivia.blank
 

@@ -184,8 +184,8 @@ class Tool(ReifiedGeneric, Generic[Params, Result]):
     timeout_seconds: float | None = None
     """The maximum duration of a call; None for the rest of the evaluation's time."""
     idempotent: bool = False
-    """Whether a call may be repeated. It decides what happens if the process of a stored run is killed during a call: the next
-    run asks the model again, or (if a call may not be repeated) records a result that says that it was interrupted."""
+    """Whether a call may be repeated. It decides what the next run does if the process of a stored run is killed during a call.
+    If true, the run asks the model again. If false, the run records a result that says that the call was interrupted."""
 
     def __post_init__(self) -> None:
         if not _TOOL_NAME.fullmatch(self.name):

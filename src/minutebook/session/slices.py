@@ -327,7 +327,7 @@ class SliceTable:
         self._apply(change, "restore")
 
     def _apply(self, change: Change, name: str) -> None:
-        """Apply a change and those that its reducers request. Inside another change, only queue it."""
+        """Apply a change and then the changes that its reducers request. During another change, only queue it."""
         with self._lock:
             if self._requested_changes is not None:
                 self._requested_changes.append(change)

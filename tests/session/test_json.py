@@ -167,7 +167,7 @@ def test_a_field_uses_the_functions_of_its_own_type_also_when_they_come_later():
 
 def test_a_name_belongs_to_one_type_and_functions_come_in_pairs():
     registry = TypeRegistry(Note)
-    with pytest.raises(InvalidSetting, match="name='Note': expected a name that Note does not have already"):
+    with pytest.raises(InvalidSetting, match="name='Note': expected a name that is not the name of Note"):
         registry.register(Total, name="Note")
     with pytest.raises(MissingSetting, match="from_json is missing; pass both"):
         registry.register(Total, to_json=str)

@@ -62,7 +62,7 @@ class ProviderAdapter(ABC):
         self.retry_policy = retry_policy or RetryPolicy()
         self.telemetry: Telemetry = telemetry or Telemetry()
         self.counter = counter or counter_for(model)
-        """Counts the tokens of conversations that have no counter."""
+        """The token counter of a conversation given as a list, and of a new one unless the history manager has its own."""
 
     @property
     def native_output(self) -> bool:
@@ -92,8 +92,9 @@ class ProviderAdapter(ABC):
         """Call the model and the tools it requests until it gives a final answer, and record every message.
 
         With `request` (the user message) the prompt is the system message; without it the prompt is the user message.
-        New messages are appended to `conversation`, and stored as they come if it is a `Conversation`. `max_tokens` limits every view, whatever the manager does.
-        `compactor` (a `CompactionManager`) may fold old messages before every call.
+        New messages are appended to `conversation`; a `Conversation` also stores them during the run. `max_tokens` limits
+        every view, also if the manager has no limit. `compactor` (a `CompactionManager`) may fold old messages before
+        every call.
 
         Raises:
             VisibilityExpansionRequired: the model asks for sections that are shown as a summary; evaluate again
@@ -119,7 +120,7 @@ class ProviderAdapter(ABC):
         """Run `evaluate` and yield its events: text deltas, tool calls, and `RunFinished` last.
 
         To stop early, close the generator (`contextlib.aclosing`): the run is cancelled, and open tool calls get a
-        result that says so.
+        result that says that they were interrupted.
         """
         return ConversationRunner(adapter=self, prompt=prompt, session=session, **options).stream()
 

@@ -1,4 +1,7 @@
-"""The events of a run, for display: `str(event)` is one line. To store messages, subscribe to `ConversationRecorded` on the bus instead."""
+"""The events of a run, for display: `str(event)` is one line.
+
+To store messages, subscribe to `ConversationRecorded` on the bus instead.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +25,10 @@ class ViewBuilt:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRestarted:
-    """The answer was interrupted, and the request is sent again: discard the deltas since the last `ViewBuilt`."""
+    """A request failed or its answer was interrupted. The same request is sent again.
+
+    Discard the deltas since the last `ViewBuilt`.
+    """
 
     problem: str
 
@@ -67,7 +73,7 @@ class ToolAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run has ended with an answer; always the last event."""
+    """The run has ended with an answer. No event follows."""
 
     response: PromptResponse[Any]
 

@@ -1,4 +1,4 @@
-"""Limits of evaluations: a token budget that several may share, and a deadline."""
+"""Limits of evaluations: a token budget that several evaluations may share, and a deadline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ class BudgetTracker:
             self.consumed += usage
 
     def check(self, upcoming: Usage | None = None) -> None:
-        """Check the usage so far, plus the `upcoming` one, against the budget.
+        """Check the usage so far, plus that of an `upcoming` call, against the budget.
 
         Raises:
             BudgetExceeded: the usage exceeds a limit.

@@ -58,17 +58,17 @@ class AgentRun(Generic[Out]):
         streaming: bool,
         record: "Transcript | StoredRecord | None",
     ) -> None:
-        """`session` is the runner's session, or a nested one if another evaluation of that is in progress.
+        """`session` is the runner's session, or a nested session if another evaluation is in progress in that one.
 
-        `record` is the conversation to continue; messages are saved to it if it is stored.
+        `record` is the conversation to continue. If it is a `StoredRecord`, new messages are saved to it.
         """
         assert runner.bus is not None
         assert runner.budget_tracker is not None
         self.runner, self.adapter, self.session = runner, runner.adapter, session
         self.emit, self.streaming = emit, streaming
         self.bus, self.tracker = runner.bus, runner.budget_tracker
-        self.stored = None if record is None or isinstance(record, Transcript) else record
-        stored_manager = None if self.stored is None else self.stored.manager
+        self.stored_record = None if record is None or isinstance(record, Transcript) else record
+        stored_manager = None if self.stored_record is None else self.stored_record.manager
         self.manager = runner.history_manager or stored_manager or PassthroughManager()
         for section in runner.prompt.template.sections:
             section.check_run(session, self.manager)
@@ -84,7 +84,7 @@ class AgentRun(Generic[Out]):
             runner.request,
             manager_counter or self.adapter.counter,
             resume=runner.resume,
-            is_stored=self.stored is not None,
+            is_stored=self.stored_record is not None,
         )
         self.recorder = Recorder(
             conversation=conversation,
@@ -106,14 +106,14 @@ class AgentRun(Generic[Out]):
             self.observer.inner,
             session=session,
             provider=self.adapter.provider,
-            max_tokens=runner.max_tokens if self.stored is None else self.stored.max_tokens,
+            max_tokens=runner.max_tokens if self.stored_record is None else self.stored_record.max_tokens,
             prompt_name=runner.prompt.name,
             strict=runner.strict,
         )
         self.tool_runner = ToolRunner(emit=emit, telemetry=self.adapter.telemetry)
         self.tools_and_schema = self._tools_and_schema()
         self.usage = Usage()
-        self.calls = self.expansions = self.failed_outputs = 0
+        self.model_calls = self.expansions = self.failed_outputs = 0
         self.compactor_folds: Sequence[Fold] = ()
         """The folds that the compactor returned before the last model call."""
         self.partial_text: list[str] = []
@@ -124,7 +124,7 @@ class AgentRun(Generic[Out]):
         deadline = self.runner.deadline
         try:
             async with asyncio.timeout(None if deadline is None else deadline.remaining_seconds()) as timeout:
-                if self.stored is not None and (message := await self.stored.find_interrupted_message()):
+                if self.stored_record is not None and (message := await self.stored_record.find_interrupted_message()):
                     self.recorder.record(message)
                 self.recorder.close_open_calls({})  # the given conversation may end with unanswered tool calls
                 for message in self.first_messages:
@@ -154,24 +154,25 @@ class AgentRun(Generic[Out]):
 
     async def _save(self) -> None:
         """Store the messages that were recorded since the last call, if the conversation is stored."""
-        entries, self.recorder.unsaved = self.recorder.unsaved, []
-        if self.stored is not None:
-            await self.stored.save(entries, session=self.session)
-            self.recorder.conversation = self.stored.record  # read again if another process has appended
+        entries, self.recorder.unsaved_entries = self.recorder.unsaved_entries, []
+        if self.stored_record is not None:
+            await self.stored_record.save(entries, session=self.session)
+            # Another process may have appended, and `save` has then loaded the record again.
+            self.recorder.conversation = self.stored_record.record
 
     async def _find_answer(self) -> PromptResponse[Out] | None:
-        """The final answer that ends the conversation, None if the model must be called."""
+        """The response for the final answer at the end of the conversation; None if the model must be called."""
         conversation = self.recorder.conversation
-        last = conversation[-1] if conversation else {}
-        if role_of(last) != "assistant" or tool_calls_of(last) or last.get("interrupted"):
+        message = conversation[-1] if conversation else {}
+        if role_of(message) != "assistant" or tool_calls_of(message) or message.get("interrupted"):
             return None
         view = self.view_builder.view(conversation, await self._update_folds())
-        return self._parse_answer(view, ModelReply(dict(last)))
+        return self._parse_answer(view, ModelReply(dict(message)))
 
     async def _call_model(self) -> tuple[View, ModelReply]:
         """Send the next view to the model. After a context overflow, retry with a shorter view."""
-        if self.calls >= self.runner.max_calls:
-            raise TooManyCalls(self.runner.prompt.name, self.calls)
+        if self.model_calls >= self.runner.max_calls:
+            raise TooManyCalls(self.runner.prompt.name, self.model_calls)
         folds = await self._update_folds()
         view = self._build_view(folds)
 
@@ -182,8 +183,8 @@ class AgentRun(Generic[Out]):
 
         async def send() -> ModelReply:
             nonlocal view
-            if self.stored is not None:
-                view = replace(view, number=await self.stored.begin_request(view))
+            if self.stored_record is not None:
+                view = replace(view, number=await self.stored_record.begin_request(view))
             self.emit(ViewBuilt(view))
             return await self._send(view)
 
@@ -208,9 +209,9 @@ class AgentRun(Generic[Out]):
         return ToolsAndSchema(self.prompt_message.rendered, strict_tools=self.adapter.strict_tools)
 
     async def _compact(self) -> Sequence[Fold]:
-        """Let the compactor and the stored conversation's strategy fold old messages, and return all folds."""
+        """Let the stored conversation's strategy and the runner's compactor fold old messages, and return all folds."""
         folds: list[Fold] = []
-        for compactor in (self.stored, self.runner.compactor):
+        for compactor in (self.stored_record, self.runner.compactor):
             if compactor is None:
                 continue
             try:
@@ -228,12 +229,12 @@ class AgentRun(Generic[Out]):
         return folds
 
     def _overhead_tokens(self) -> int:
-        """The tokens of a request beyond the conversation: the tools, and the text the prompt has gained."""
+        """The tokens of a request beyond the conversation: the tools, and the growth of the prompt's text."""
         conversation = self.recorder.conversation
         return self.tools_and_schema.tokens(conversation.counter) + self.prompt_message.added_tokens(conversation)
 
     def _next_tokens(self) -> int:
-        """The tokens of the next request if it were sent now."""
+        """The tokens of a request that would be sent now."""
         conversation = self.recorder.conversation
         view = self.view_builder.view(conversation, self.prompt_message.folds_with(self.compactor_folds, is_next=True))
         return view.tokens + self.tools_and_schema.tokens(conversation.counter)
@@ -258,7 +259,7 @@ class AgentRun(Generic[Out]):
         """Send one request to the model, with the adapter's retries, and count its usage."""
         self.tracker.check(Usage(input_tokens=view.tokens))
         tools = self.tools_and_schema.tools
-        tool_choice = self.runner.tool_choice if not self.calls else "auto"
+        tool_choice = self.runner.tool_choice if not self.model_calls else "auto"
         request = ModelRequest(tuple(view.curated), tools, tool_choice if tools else None, self.tools_and_schema.output)
         sizes = {
             "tokens_before": view.record.tokens,
@@ -279,11 +280,11 @@ class AgentRun(Generic[Out]):
                 message=reply.message,
             )
         self.partial_text.clear()
-        self.calls += 1
+        self.model_calls += 1
         self.usage += reply.usage
         self.tracker.record(reply.usage)
-        if self.stored is not None:
-            self.stored.end_request(reply.usage, reply.finish)
+        if self.stored_record is not None:
+            self.stored_record.end_request(reply.usage, reply.finish)
         self.emit(ModelAnswered(reply.usage, reply.finish))
         return replace(reply, message=with_valid_tool_calls(reply.message))
 
@@ -308,8 +309,8 @@ class AgentRun(Generic[Out]):
             next_tokens=self._next_tokens,
         )
         tools = [self.prompt_message.rendered.tool(call.name) for call in calls]
-        if self.stored is not None and any(tool is not None and not tool.idempotent for tool in tools):
-            await self.stored.begin_tools(message)
+        if self.stored_record is not None and any(tool is not None and not tool.idempotent for tool in tools):
+            await self.stored_record.begin_tools(message)
         await self.tool_runner.run(calls, context)
         outcomes = [self.tool_runner.outcomes[call.id] for call in calls]
         for outcome in outcomes:
@@ -322,7 +323,7 @@ class AgentRun(Generic[Out]):
             self.prompt_message.override_visibility(error.requested_overrides)
 
     def _parse_answer(self, view: View, reply: ModelReply) -> PromptResponse[Out] | None:
-        """Parse the final answer. If it is invalid and attempts are left, record the problem for the model; return None."""
+        """Parse the final answer. If it is invalid and attempts are left, record the problem for the model and return None."""
         refusal = reply.message.get("refusal")
         text = text_of(reply.message) or refusal or ""
         try:
@@ -339,7 +340,7 @@ class AgentRun(Generic[Out]):
             output=output,
             evaluation_id=self.recorder.evaluation_id,
             usage=self.usage,
-            calls=self.calls,
+            calls=self.model_calls,
             finish=reply.finish,
             refusal=refusal,
             conversation=self.recorder.conversation,
@@ -347,7 +348,7 @@ class AgentRun(Generic[Out]):
         )
 
     def _close_record(self) -> None:
-        """Record what an interrupted run left: the text of a partial answer, and a result for every open call."""
+        """Record the text of a partial answer and a result for every open call. A finished run has neither."""
         if self.partial_text:
             text = "".join(self.partial_text)
             self.partial_text.clear()

@@ -134,10 +134,8 @@ _READ_SECONDS: Final = 300.0
 _CONNECTION_CLOSED: Final = (-32000, "Connection closed")
 """Code and message of the MCP client's error for calls on a connection that has ended."""
 _INVALID_NAME_CHARACTERS: Final = re.compile(r"[^a-zA-Z0-9_-]")
-
-
 _MAX_DELAY_SECONDS: Final = 60.0
-"""Maximum delay before a server that ends again and again is started the next time."""
+"""Maximum delay before a server that has ended several times is started again."""
 
 ServerState: TypeAlias = Literal["not started", "running", "stopped"]
 
@@ -169,10 +167,11 @@ class ToolServer:
         self._ready: asyncio.Future[tuple[Client, list[AnyTool]]] | None = None
         self._stop = asyncio.Event()
         self._has_ended: Callable[[], bool] = lambda: False
-        """Whether the process has ended."""
+        """Replaced when a process is started. Always false for a server at a URL."""
         self._failures = 0
         """How many times the server has ended or did not start since the last successful call."""
-        self._next_start = 0.0
+        self._next_start_time = 0.0
+        """The earliest time of the next restart; 0 until a call finds that the server has ended."""
         self.restarts = 0
 
     @property
@@ -217,23 +216,25 @@ class ToolServer:
         return await asyncio.shield(self._ready)  # cancelling one caller must not cancel the others
 
     def _prepare_restart(self, task: asyncio.Task[None]) -> None:
-        """Discard the connection that has ended, unless the server must not be started yet.
+        """Discard the connection that has ended, so that a new one is opened.
 
         Raises:
-            ToolServerFailed: the server has ended several times, and is not started yet.
+            ToolServerFailed: the server has ended several times, and the delay before its next start is not over.
         """
         now = self._clock()
-        if not self._next_start:
+        if not self._next_start_time:
             self._failures += 1
             delay = 0.0 if self._failures == 1 else min(2.0 ** (self._failures - 2), _MAX_DELAY_SECONDS)
-            self._next_start = now + delay
-        if now < self._next_start:
-            seconds = self._next_start - now
-            raise self._failed(f"it has ended {self._failures} times, and is started again in {seconds:.0f} seconds")
+            self._next_start_time = now + delay
+        if now < self._next_start_time:
+            seconds = self._next_start_time - now
+            raise self._server_error(
+                f"it has ended {self._failures} times, and is started again in {seconds:.0f} seconds"
+            )
         self._stop.set()
         self._ended_tasks.add(task)
         task.add_done_callback(self._ended_tasks.discard)
-        self._task, self._next_start = None, 0.0
+        self._task, self._next_start_time = None, 0.0
         self.restarts += 1
         _LOG.warning("MCP server %s has ended and is started again", self.name)
         self._on_restart(self.name)
@@ -274,7 +275,7 @@ class ToolServer:
 
     @asynccontextmanager
     async def _open_process(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-        """The transport's streams. The client closes the first one when the process ends."""
+        """The transport's streams. The client closes the read stream when the process ends."""
         async with transport as (read_stream, write_stream):
             self._has_ended = lambda: not read_stream.statistics().open_receive_streams
             yield read_stream, write_stream
@@ -308,9 +309,9 @@ class ToolServer:
             except MCPError as error:
                 if (error.code, error.message) != _CONNECTION_CLOSED:
                     raise
-                raise self._failed("it ended during the call, which may have had an effect") from error
+                raise self._server_error("it ended during the call, which may have had an effect") from error
             self._failures = 0
-            return ToolResult(_text(result), success=not result.is_error)
+            return ToolResult(_result_text(result), success=not result.is_error)
 
         return JsonTool(
             name=_INVALID_NAME_CHARACTERS.sub("_", name)[:64],
@@ -325,13 +326,13 @@ class ToolServer:
             error = error.exceptions[0]
         if type(error).__module__.startswith("minutebook."):
             return error
-        return self._failed(f"{type(error).__name__}: {error}")
+        return self._server_error(f"{type(error).__name__}: {error}")
 
-    def _failed(self, problem: str) -> ToolServerFailed:
+    def _server_error(self, problem: str) -> ToolServerFailed:
         return ToolServerFailed(self.name, self.address, problem)
 
 
-def _text(result: Any) -> str:
+def _result_text(result: Any) -> str:
     """The text of a tool result; an image or file becomes a placeholder such as "[image]"."""
     parts = [getattr(block, "text", None) or _resource_text(block) for block in result.content]
     if not parts and result.structured_content is not None:

@@ -45,13 +45,13 @@ class Usage:
         )
 
 
-_MAX_LINE: Final = 160
+_MAX_LINE_CHARACTERS: Final = 160
 
 
 def one_line(text: str) -> str:
-    """The beginning of a text on one line."""
+    """The text on one line, cut to a length for display."""
     line = " ".join(text.split())
-    return line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 1] + "…"
+    return line if len(line) <= _MAX_LINE_CHARACTERS else line[: _MAX_LINE_CHARACTERS - 1] + "…"
 
 
 def usage_from(reported: Mapping[str, Any] | None) -> Usage:
@@ -135,23 +135,25 @@ class ToolsAndSchema:
     """The tools and the output schema of a rendered prompt, in the format of OpenAI chat completions."""
 
     def __init__(self, rendered: RenderedPrompt[Any], *, strict_tools: bool) -> None:
-        self.tools: Sequence[Mapping[str, Any]] = tuple(_spec(tool, strict=strict_tools) for tool in rendered.tools)
+        self.tools: Sequence[Mapping[str, Any]] = tuple(
+            _tool_spec(tool, strict=strict_tools) for tool in rendered.tools
+        )
         output_type = rendered.output_type if rendered.native_output else None
-        self.output = None if output_type is None else _schema(output_type)
+        self.output = None if output_type is None else _output_schema(output_type)
 
     def tokens(self, counter: TokenCounter) -> int:
         """The estimated tokens of the tools in a request; each provider writes them into the prompt differently."""
         return counter.count(json.dumps(self.tools)) if self.tools else 0
 
 
-def _spec(tool: AnyTool, *, strict: bool) -> dict[str, Any]:
+def _tool_spec(tool: AnyTool, *, strict: bool) -> dict[str, Any]:
     try:
         return tool.spec(strict=strict)
     except UnsupportedType:  # the type has a schema, but not one that strict mode accepts
         return tool.spec()
 
 
-def _schema(output_type: type) -> OutputSchema:
+def _output_schema(output_type: type) -> OutputSchema:
     try:
         return OutputSchema(output_type.__name__, json_schema(output_type, strict=True), strict=True)
     except UnsupportedType:

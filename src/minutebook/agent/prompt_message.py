@@ -49,8 +49,8 @@ class PromptMessage(Generic[Out]):
         """The first exchange of the conversation, if the prompt is shown before it and has no message there."""
         self.folds: tuple[Fold, ...] = ()
         """The fold that shows the current prompt; empty while the message in the conversation is current."""
-        self._combined: tuple[Fold, Fold] | None = None
-        """A fold over the first exchange, and the same fold with the prompt before its messages."""
+        self._fold_with_prompt: tuple[Fold, Fold] | None = None
+        """A fold over the first exchange, and the same fold with the prompt before its messages. Cached by `folds_with`."""
         self.rendered: RenderedPrompt[Out] = self._render()
 
     def start(
@@ -64,7 +64,8 @@ class PromptMessage(Generic[Out]):
     ) -> tuple[Transcript, list[Message]]:
         """Find the index of the prompt's message, and return the conversation and the messages to append first.
 
-        With `resume` there is no user message. The positions of a stored conversation do not change.
+        With `resume` there is no user message. In a stored conversation no message is inserted at the start, because its
+        positions must not change.
         """
         self._shown_text = self.rendered.text
         conversation = Transcript(counter=counter) if conversation is None else conversation
@@ -91,7 +92,7 @@ class PromptMessage(Generic[Out]):
         return message == self._message()
 
     def next_folds(self) -> tuple[Fold, ...]:
-        """What `folds` will be in the next model call. Changes nothing."""
+        """The value of `folds` after the next `refresh`, without changing anything."""
         text = self._render().text if self._prompt.template.dynamic else self.rendered.text
         return self.folds if text == self._shown_text else (self._fold({"role": self._role, "content": text}),)
 
@@ -104,18 +105,21 @@ class PromptMessage(Generic[Out]):
         return tokens if self._first_exchange else tokens - conversation.tokens_of(self._index)
 
     def folds_with(self, folds: Sequence[Fold], *, is_next: bool = False) -> tuple[Fold, ...]:
-        """The prompt's fold and these folds; with `is_next`, those of the next model call.
+        """The prompt's fold followed by these folds. With `is_next`, the prompt's fold is that of the next model call.
 
-        A fold that hides the first exchange must show the prompt too, if that has no message.
+        If the prompt has no message in the conversation, its fold covers the first exchange. A given fold that also covers
+        that exchange then shows the prompt, and replaces the prompt's fold.
         """
         own_folds = self.next_folds() if is_next else self.folds
-        over_start = next((fold for fold in reversed(folds) if not fold.start), None) if self._first_exchange else None
-        if over_start is None or not own_folds:
+        first_fold = next((fold for fold in reversed(folds) if not fold.start), None) if self._first_exchange else None
+        if first_fold is None or not own_folds:
             return (*own_folds, *folds)
         prompt = own_folds[0].shown[0]
-        if self._combined is None or self._combined[0] is not over_start or self._combined[1].shown[0] is not prompt:
-            self._combined = over_start, replace(over_start, shown=(prompt, *over_start.shown))
-        return tuple(self._combined[1] if fold is over_start else fold for fold in folds)
+        cached = self._fold_with_prompt
+        if cached is None or cached[0] is not first_fold or cached[1].shown[0] is not prompt:
+            cached = first_fold, replace(first_fold, shown=(prompt, *first_fold.shown))
+            self._fold_with_prompt = cached
+        return tuple(cached[1] if fold is first_fold else fold for fold in folds)
 
     def override_visibility(self, overrides: Mapping[SectionPath, SectionVisibility]) -> None:
         """Change the visibility of sections, and render the prompt again."""

@@ -1,6 +1,6 @@
 """Records messages: appends each to the conversation and publishes it on the bus, where the session receives it.
 
-`with_valid_tool_calls` prepares a model's message for that: some OpenAI-compatible servers omit or repeat call ids.
+`with_valid_tool_calls` prepares a model's message for the record: some OpenAI-compatible servers omit or repeat call ids.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,8 +44,8 @@ class Recorder:
     model: str
     clock: Callable[[], datetime]
     sequence: int = 0
-    unsaved: list[ConversationEntry] = field(default_factory=list)
-    """The appended entries that a stored conversation was not given yet."""
+    unsaved_entries: list[ConversationEntry] = field(default_factory=list)
+    """The appended entries that were not yet passed to the stored conversation."""
 
     def record(self, message: Message, *, is_prompt: bool = False) -> None:
         """Append a message to the conversation and publish it.
@@ -57,7 +57,7 @@ class Recorder:
         """
         entry = self._entry(message)
         position = self.conversation.append(message)
-        self.unsaved.append(entry)
+        self.unsaved_entries.append(entry)
         self._publish(entry, position, is_prompt=is_prompt)
 
     def record_changed_prompt(self, message: Message) -> None:
@@ -65,7 +65,7 @@ class Recorder:
         self._publish(self._entry(message), None, is_prompt=True)
 
     def close_open_calls(self, results: Mapping[str, Message]) -> None:
-        """Record a result for every open call: the one in `results` (by call id), or that it was interrupted."""
+        """Record a result for every open call: the one in `results` (by call id), or one that says that it was interrupted."""
         first_error: PromptEvaluationError | None = None
         for call_id in self.conversation.open_calls:
             try:

@@ -41,7 +41,7 @@ def error_from_status(
 ) -> ProviderFailed:
     """The error for a response with this status."""
     if status in {400, 413, 422} and (code in _OVERFLOW_CODES or _OVERFLOW_TEXT.search(problem)):
-        return ContextOverflow(provider, problem, *_sizes(problem))
+        return ContextOverflow(provider, problem, *_token_counts(problem))
     headers = headers or {}
     should_retry = headers.get("x-should-retry")
     retryable = (status in _RETRYABLE_STATUSES or status >= 500) and code not in _PERMANENT_CODES
@@ -84,7 +84,7 @@ def transport_errors() -> tuple[type[Exception], ...]:
     return tuple(module.TransportError for module in modules if module is not None)
 
 
-def _sizes(problem: str) -> tuple[int | None, int | None]:
+def _token_counts(problem: str) -> tuple[int | None, int | None]:
     """The tokens of the prompt and of the window, read from an error text; a single number is the window."""
     numbers = sorted({int(number.replace(",", "")) for number in _NUMBER.findall(problem)})
     if len(numbers) == 2:
@@ -130,9 +130,9 @@ class RetryPolicy:
 
         Raises:
             ProviderFailed: `send` failed with an error that is not retryable.
-            RetriesExhausted: the last allowed attempt failed.
+            RetriesExhausted: the last attempt failed, or the next wait would exceed `total_seconds`.
         """
-        started, waited = self.clock(), 0.0
+        start_time, waited_seconds = self.clock(), 0.0
         for attempt in range(1, self.attempts + 1):
             try:
                 return await send()
@@ -140,14 +140,14 @@ class RetryPolicy:
                 if not failure.retryable or self.attempts == 1:
                     raise
                 wait = self._wait_seconds(attempt, failure.retry_after_seconds)
-                exceeds_total = self.clock() - started + wait > self.total_seconds
+                exceeds_total = self.clock() - start_time + wait > self.total_seconds
                 if attempt == self.attempts or exceeds_total:
                     raise RetriesExhausted(
-                        failure.provider, failure.status, failure.problem, attempt, waited
+                        failure.provider, failure.status, failure.problem, attempt, waited_seconds
                     ) from failure
                 on_retry(failure)
             await self.sleep(wait)
-            waited += wait
+            waited_seconds += wait
         raise AssertionError("the last attempt returns or raises")
 
     def _wait_seconds(self, attempt: int, retry_after_seconds: float | None) -> float:
@@ -161,7 +161,7 @@ async def retry_overflow(send: Callable[[], Awaitable[T]], shorten: Callable[[Co
     `shorten` must make the next `send` use a shorter view; it raises if there is none.
 
     Raises:
-        ContextOverflow: the last attempt was too long as well.
+        ContextOverflow: the view of the last attempt was too long as well.
     """
     for _ in range(_OVERFLOW_ATTEMPTS - 1):
         try:

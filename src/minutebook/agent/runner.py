@@ -43,11 +43,11 @@ class Compactor(Protocol):
 
 
 class StoredRecord(Compactor, Protocol):
-    """The record of a stored conversation during one run, which saves messages and requests to it as they happen."""
+    """The record of a stored conversation during one run. It stores the messages and requests of the run."""
 
     @property
     def record(self) -> Transcript:
-        """All messages. Those of the run are appended here before they are saved."""
+        """All messages. The run appends its messages here before it saves them."""
         ...
 
     @property
@@ -75,7 +75,7 @@ class StoredRecord(Compactor, Protocol):
         ...
 
     def end_request(self, usage: Usage, finish: str) -> None:
-        """Note the outcome of the newest request, which is stored with its answer."""
+        """Set the outcome of the newest request. It is stored together with the answer."""
         ...
 
 
@@ -104,8 +104,8 @@ class ConversationRunner(Generic[Out]):
     request: str | Message | None = None
     """The user message. Without it the prompt is the user message."""
     conversation: Transcript | Sequence[Message] | StoredConversation | None = None
-    """The conversation to continue. New messages are appended to it, and stored as they come if it is stored. A list is
-    copied first."""
+    """The conversation to continue. New messages are appended to it; a stored one also stores them during the run. A list
+    is copied first."""
     resume: bool = False
     """Continue the conversation without a new user message. If it ends with an answer, that is returned."""
     visibility_overrides: Mapping[SectionPath, SectionVisibility] | None = None
@@ -113,7 +113,7 @@ class ConversationRunner(Generic[Out]):
     budget: Budget | None = None
     budget_tracker: BudgetTracker | None = None
     max_tokens: int | None = None
-    """Token limit of every view, whatever the manager does."""
+    """Token limit of every view, also if the manager has no limit."""
     strict: bool = False
     """Raise `GuaranteeViolated` if the manager's view violates a guarantee. Otherwise the view is repaired, which is logged
     and published in `HistoryCurated`."""
@@ -207,8 +207,8 @@ class ConversationRunner(Generic[Out]):
 
 def _require_types(runner: ConversationRunner[Any]) -> None:
     """Raise `InvalidSetting` for arguments that newcomers often get wrong."""
-    prompt = "a Prompt; put text into a template: Prompt(PromptTemplate(...)), or pass it as request="
-    require_type("prompt", runner.prompt, Prompt, prompt)
+    expected = "a Prompt; put text into a template: Prompt(PromptTemplate(...)), or pass it as request="
+    require_type("prompt", runner.prompt, Prompt, expected)
     if not callable(getattr(runner.adapter, "ask", None)):
         raise InvalidSetting("adapter", runner.adapter, "an adapter, such as OpenAIAdapter('gpt-4o')")
     if runner.history_manager is not None:

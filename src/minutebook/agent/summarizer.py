@@ -37,8 +37,8 @@ _WORDS_PER_TOKEN: Final = 0.6
 class ModelSummarizer:
     """Summarizes conversations with the model of an adapter.
 
-    A text longer than `max_input_tokens` is summarized in chunks, so that every request fits and nothing is skipped. A
-    rejected summary is returned to the model with the problem, until it has had `attempts` attempts.
+    A text longer than `max_input_tokens` is summarized in chunks, so that every request fits and nothing is skipped. After a
+    rejected summary the request is sent again with the problem, up to `attempts` times in total.
 
     Raises:
         InvalidSetting: a setting is out of range.
@@ -85,7 +85,7 @@ class ModelSummarizer:
         return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_chunk_tokens(request))
 
     def _max_chunk_tokens(self, request: SummaryRequest) -> int:
-        """The tokens of the record that fit into one request with the prompt, the previous summary and rejected answers."""
+        """The tokens of the record that fit into one request with the prompt, the previous summary and corrections."""
         prompt_tokens = request.counter.count(self._prompt.render().text) + 200
         previous_tokens = max(request.max_tokens, request.counter.count(request.previous or ""))
         rejected_tokens = (self._attempts - 1) * (2 * request.max_tokens + 100)

@@ -67,12 +67,13 @@ ATTRIBUTE_NAMES: Final = {
 }
 """Keyword of `Span.set` and `Telemetry.span` → name of the span attribute.
 
-Agents set `tokens_before` to `messages_after`; the service sets `record_items` to `sent_tokens`. `reconcile` is how the
-client's messages were matched with the record."""
+Agents set the sizes `tokens_before`, `tokens_after`, `messages_before` and `messages_after`. The service sets `record_items`,
+`record_tokens`, `sent_items` and `sent_tokens` instead. `reconcile` is how the client's messages were matched with the
+record."""
 
 
 class Span:
-    """An open span; without tracing `span` is None, and every method does nothing."""
+    """An open span. Without tracing `_span` is None, and every method does nothing."""
 
     def __init__(self, telemetry: "Telemetry", span: "trace.Span | None" = None) -> None:
         self._telemetry, self._span = telemetry, span

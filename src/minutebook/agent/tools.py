@@ -53,14 +53,14 @@ class ToolRunner:
     emit: Emit
     telemetry: Telemetry
     outcomes: dict[str, ToolOutcome] = field(default_factory=dict)
-    """The outcomes of finished calls by call id. It is filled as they finish, so it survives a cancellation of `run`."""
+    """The outcomes of finished calls by call id. If `run` is cancelled, those of the calls that had finished are here."""
 
     async def run(self, calls: Sequence[ToolCall], context: ToolContext) -> None:
         """Run the tools in parallel, and put their results into `outcomes`."""
         self.outcomes.clear()
         for call in calls:
             self.emit(ToolCalled(call))
-        # Not the event loop's own threads: these are few, and a tool that waits for a nested evaluation would hold one.
+        # Not the event loop's own threads: these are few, and a tool that waits for a nested evaluation would block one.
         threads = ThreadPoolExecutor(max(1, len(calls)), thread_name_prefix="minutebook-tool")
         try:
             async with asyncio.TaskGroup() as group:

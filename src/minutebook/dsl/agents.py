@@ -41,7 +41,10 @@ class HelperRequest:  # without a docstring, which would become part of the tool
 
 
 class HandoverAdapter(ProviderAdapter):
-    """The adapter of an agent that may delegate: returns the answer of the delegate instead of calling the model."""
+    """The adapter of an agent that may delegate.
+
+    When a delegate has answered, the next call returns that answer instead of calling the model.
+    """
 
     def __init__(self, inner: ProviderAdapter) -> None:
         super().__init__(inner.model, retry_policy=inner.retry_policy, telemetry=inner.telemetry, counter=inner.counter)
@@ -119,7 +122,7 @@ class AgentEvent:
     """The name of the agent or the prompt; empty for the agent without a name."""
     event: RunEvent
     session_id: UUID
-    """The session that records it."""
+    """The session that records the conversation."""
     depth: int = 0
     """0 for an agent that the program runs, 1 for an agent that such an agent calls, and so on."""
 
@@ -169,17 +172,17 @@ class AgentInstance:
         self.adapter = pool.adapter(agent.model, agent.retry)
         self.conversation = Transcript(counter=self.adapter.counter)
         self.compactor: CompactionManager | None = pool.compactor(agent, session)
-        self.busy = False
+        self.is_busy = False
 
     async def run(
         self, value: Any, *, events: EventEmitter, deadline: Deadline | None = None, shared_summary: str = ""
     ) -> Any:
-        """Answer an input with a text or a value of the schema that the agent produces.
+        """Run the agent with an input, and return its answer: a text, or a dataclass of the schema that it produces.
 
         `shared_summary` is the summary of the caller's conversation.
 
         Raises:
-            InvalidSetting: the request is empty.
+            InvalidSetting: the input is empty, and so is the request to the model.
         """
         agent, spec = self.agent, self.pool.spec
         values = {INPUT: text_in_prompt(value)}
@@ -262,8 +265,8 @@ class AgentPool:
         self._adapters: dict[str, ProviderAdapter] = {}
         self._strategies = self._all_strategies()
         self.instances: list[AgentInstance] = []
-        self._reusable: dict[tuple[int, str], list[AgentInstance]] = {}
-        """The id of the parent and the name of an agent → its instances that are used again."""
+        self._reusable_instances: dict[tuple[int, str], list[AgentInstance]] = {}
+        """The id of the parent and the name of an agent → the instances that later runs may continue."""
 
     def adapter(self, model: str, retry: RetrySpec | None = None) -> ProviderAdapter:
         """The adapter for a model of the program, with a retry policy."""
@@ -276,7 +279,7 @@ class AgentPool:
         if agent.history is None:
             return None
         model = self.spec.model(agent.model)
-        info = self._info(agent.model)
+        info = self._model_info(agent.model)
         return CompactionManager(
             self._strategies[agent.name],
             info,
@@ -293,12 +296,12 @@ class AgentPool:
 
         If all earlier instances are busy, because the agent runs several times in parallel, a new one is created.
         """
-        instance = self._idle_instance(agent, parent) if reuse else self._new_instance(agent, parent)
-        instance.busy = True
+        instance = self._find_or_create_instance(agent, parent) if reuse else self._create_instance(agent, parent)
+        instance.is_busy = True
         try:
             yield instance
         finally:
-            instance.busy = False
+            instance.is_busy = False
             if not reuse:
                 instance.session.close()
 
@@ -309,15 +312,15 @@ class AgentPool:
                 instance.session.close()
         await asyncio.gather(self.toolbox.aclose(), *(adapter.aclose() for adapter in self._adapters.values()))
 
-    def _idle_instance(self, agent: AgentSpec, parent: AgentInstance | None) -> AgentInstance:
-        group = self._reusable.setdefault((id(parent), agent.name), [])
-        for instance in group:
-            if not instance.busy:
+    def _find_or_create_instance(self, agent: AgentSpec, parent: AgentInstance | None) -> AgentInstance:
+        instances = self._reusable_instances.setdefault((id(parent), agent.name), [])
+        for instance in instances:
+            if not instance.is_busy:
                 return instance
-        group.append(self._new_instance(agent, parent))
-        return group[-1]
+        instances.append(self._create_instance(agent, parent))
+        return instances[-1]
 
-    def _new_instance(self, agent: AgentSpec, parent: AgentInstance | None) -> AgentInstance:
+    def _create_instance(self, agent: AgentSpec, parent: AgentInstance | None) -> AgentInstance:
         # The first agent that the program runs has the workflow's own session.
         session = self.session if parent is None and not self.instances else Session(bus=self.session.bus)
         instance = AgentInstance(agent, self, session, parent)
@@ -351,14 +354,14 @@ class AgentPool:
         if self._summarizer is not None:
             return self._summarizer
         model_name = self.spec.compaction.model or agent.model
-        window = self._info(model_name).max_input_tokens
+        window = self._model_info(model_name).max_input_tokens
         return ModelSummarizer(
             self.adapter(model_name, agent.retry),
             max_input_tokens=min(_MAX_CHUNK_TOKENS, window * 3 // 4),
             tool_details=True,
         )
 
-    def _info(self, model: str) -> ModelInfo:
+    def _model_info(self, model: str) -> ModelInfo:
         spec = self.spec.model(model)
         return model_info(
             spec.id, max_input_tokens=spec.max_input_tokens, max_output_tokens=spec.max_tokens, own=self._models

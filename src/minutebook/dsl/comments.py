@@ -6,6 +6,7 @@ indented like the block that has just ended: then it belongs to the end of that 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lark.lexer import Token
 
@@ -19,74 +20,88 @@ class Comments:
 
     of_line: dict[int, Trivia] = field(default_factory=dict)
     after_block: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """By the number of the line that opens the block; 0 is the program."""
+    """Number of the line that opens a block (0 for the program) → the comments at the end of the block."""
 
     def of(self, line: int) -> Trivia:
+        """The comments of a line of code."""
         return self.of_line.get(line, NO_TRIVIA)
 
     def below(self, line: int) -> tuple[str, ...]:
+        """The comments at the end of the block that a line opens."""
         return self.after_block.get(line, ())
+
+
+class _OpenBlock(NamedTuple):
+    depth: int
+    opener: int
+    """The number of the line that opens the block; 0 for the program."""
 
 
 def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
     """The comments in the tokens for line ends, in order.
 
-    With `leading`, there is no code before the first of them.
+    With `leading`, the first token comes before all code.
     """
     comments = Comments()
     above: dict[int, list[str]] = {}
     beside: dict[int, str] = {}
     blanks: set[int] = set()
-    blocks = [(0, 0)]  # the depth of each open block, and the line that opens it
-    line, depth = 0 if leading else 1, 0
-    for end in line_ends:
-        beside_comment, *rows = end.split("\n")
+    blocks = [_OpenBlock(depth=0, opener=0)]
+    line, depth = 0 if leading else 1, 0  # of the code before the token
+    for token in line_ends:
+        # A token is the end of a line of code, the rows up to the next line of code, and the indentation of that line.
+        beside_comment, *rows = token.split("\n")
         if line:
             beside[line] = beside_comment.strip()
         else:
             rows.insert(0, beside_comment)
         indentation = rows.pop()
-        next_line, next_depth = end.end_line or 0, depth_of(indentation)
+        next_line, next_depth = token.end_line or 0, depth_of(indentation)
         if next_depth > depth and line:
-            blocks.append((next_depth, line))
+            blocks.append(_OpenBlock(next_depth, opener=line))
         next_rows = _assign_to_blocks(rows, blocks, next_depth, comments)
         line, depth = next_line, next_depth
-        while blocks[-1][0] > depth:
+        while blocks[-1].depth > depth:
             blocks.pop()
         if next_rows and not next_rows[0]:
             blanks.add(line)
         above[line] = next_rows
     # The text ends with a line break, so the comments above the last line are the end of the program.
-    comments.after_block[0] = _trimmed(above.pop(line, []), trim_end=True)
+    comments.after_block[0] = _without_extra_blanks(above.pop(line, []), trim_end=True)
     for number in {*above, *beside}:
-        comments.of_line[number] = Trivia(_trimmed(above.get(number, [])), beside.get(number, ""), number in blanks)
+        comments.of_line[number] = Trivia(
+            _without_extra_blanks(above.get(number, [])), beside.get(number, ""), number in blanks
+        )
     return comments
 
 
-def _assign_to_blocks(rows: Sequence[str], blocks: list[tuple[int, int]], depth: int, comments: Comments) -> list[str]:
-    """Assign comments to the ended blocks with the same indentation; return the rows for the next line of code."""
-    ended_blocks = [block for block in blocks if block[0] > depth]
+def _assign_to_blocks(rows: Sequence[str], blocks: list[_OpenBlock], depth: int, comments: Comments) -> list[str]:
+    """Assign comments to the ended blocks with the same indentation, and return the rows for the next line of code.
+
+    `depth` is that of the next line of code.
+    """
+    ended_blocks = [block for block in blocks if block.depth > depth]
     next_rows: list[str] = []
     block_rows: dict[int, list[str]] = {}
     for row in rows:
         comment = row.lstrip(" \t")
         row_depth = depth_of(row[: len(row) - len(comment)])
-        while comment and ended_blocks and ended_blocks[-1][0] > row_depth:
+        while comment and ended_blocks and ended_blocks[-1].depth > row_depth:
             ended_blocks.pop()
         if ended_blocks:
-            block_rows.setdefault(ended_blocks[-1][1], []).append(comment.rstrip())
+            block_rows.setdefault(ended_blocks[-1].opener, []).append(comment.rstrip())
         else:
             next_rows.append(comment.rstrip())
     for opener, lines in block_rows.items():
         if lines and not lines[-1]:
             next_rows.insert(0, "")
-        if trimmed := _trimmed(lines, trim_end=True):
+        if trimmed := _without_extra_blanks(lines, trim_end=True):
             comments.after_block[opener] = trimmed
     return next_rows
 
 
-def _trimmed(rows: Sequence[str], *, trim_end: bool = False) -> tuple[str, ...]:
-    """Comments without empty lines at the start, and never two empty lines in a row."""
+def _without_extra_blanks(rows: Sequence[str], *, trim_end: bool = False) -> tuple[str, ...]:
+    """The rows without empty rows at the start, and with at most one empty row between comments."""
     trimmed: list[str] = []
     for row in rows:
         if row or (trimmed and trimmed[-1]):

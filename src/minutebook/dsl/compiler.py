@@ -62,7 +62,9 @@ class _Compiler:
     def spec(self) -> s.WorkflowSpec:
         tables = self.scope.tables
         agents = tuple(self._agent(node) for node in self.program.definitions if isinstance(node, t.AgentDef))
-        flows = tuple(s.FlowSpec(name, _texts(node.parameters), node.body) for name, node in tables["flow"].items())
+        flows = tuple(
+            s.FlowSpec(name, _name_texts(node.parameters), node.body) for name, node in tables["flow"].items()
+        )
         return s.WorkflowSpec(
             models=tuple(map(_model, tables["model"].values())),
             schemas=tuple(map(_schema, tables["schema"].values())),
@@ -105,7 +107,7 @@ class _Compiler:
         by_key = properties(node)
         instruction = self.scope.tables["prompt"][by_key["instruction"].text]
         prompt = self.scope.tables["prompt"][by_key["prompt"].text] if "prompt" in by_key else None
-        answers = (by_key.get("produces"), modifier(instruction, "expecting"), modifier(prompt, "expecting"))
+        schemas = (by_key.get("produces"), modifier(instruction, "expecting"), modifier(prompt, "expecting"))
         model = self.scope.model_of(instruction)
         assert model is not None
         retry = by_key.get("retry")
@@ -114,13 +116,13 @@ class _Compiler:
             model=model,
             instruction=instruction.name.text,
             prompt=prompt.name.text if prompt else None,
-            tools=tuple(map(self._ref, names_in(by_key.get("tools")))),
-            produces=next((name.text for name in answers if name is not None), None),
+            tools=tuple(map(self._tool_ref, names_in(by_key.get("tools")))),
+            produces=next((name.text for name in schemas if name is not None), None),
             retry=self.retries.get(retry.text if retry else DEFAULT),
             timeout_seconds=self._timeout(by_key.get("timeout")),
             description=by_key["description"].value if "description" in by_key else "",
-            delegate=_texts(names_in(by_key.get("delegate"))),
-            use=_texts(names_in(by_key.get("use"))),
+            delegate=_name_texts(names_in(by_key.get("delegate"))),
+            use=_name_texts(names_in(by_key.get("use"))),
             history=self._history(by_key["history"]) if "history" in by_key else self.compaction.history,
         )
 
@@ -130,12 +132,12 @@ class _Compiler:
         policy = self.timeouts.get(value.text if value else DEFAULT)
         return policy.seconds if policy else None
 
-    def _ref(self, name: t.Name) -> ToolRef:
-        head, _, member = name.text.partition(".")
-        return ToolRef(head, member or None, external=head not in self.scope.tables["tool"])
+    def _tool_ref(self, name: t.Name) -> ToolRef:
+        source, _, member = name.text.partition(".")
+        return ToolRef(source, member or None, external=source not in self.scope.tables["tool"])
 
 
-def _texts(names: Iterable[t.Name]) -> tuple[str, ...]:
+def _name_texts(names: Iterable[t.Name]) -> tuple[str, ...]:
     return tuple(name.text for name in names)
 
 
@@ -176,18 +178,19 @@ def _type(node: t.TypeExpression) -> s.FieldType:
 
 def _tool(node: t.ToolDef) -> s.ToolSpec:
     secrets = [(clause, _secret(clause.secret)) for clause in node.clauses]
-    named = {
+    named_secrets = {
         kind: tuple((clause.key.value, secret) for clause, secret in secrets if clause.kind == kind and clause.key)
         for kind in ("header", "env")
     }
     origin: ToolOrigin
     match node.origin:
         case t.McpUrl(url):
-            auth = next(((clause.kind, secret) for clause, secret in secrets if clause.key is None), (None, None))
-            kind = cast("Literal['bearer', 'basic'] | None", auth[0])
-            origin = McpServer(url.value, kind, auth[1], named["header"])
+            auth_clauses = ((clause.kind, secret) for clause, secret in secrets if clause.key is None)
+            kind, auth_secret = next(auth_clauses, (None, None))
+            auth = cast("Literal['bearer', 'basic'] | None", kind)
+            origin = McpServer(url.value, auth, auth_secret, named_secrets["header"])
         case t.McpCommand(command):
-            origin = McpProcess(tuple(shlex.split(command.value)), named["env"])
+            origin = McpProcess(tuple(shlex.split(command.value)), named_secrets["env"])
         case t.Builtin(name):
             origin = BuiltinTools(name.text)
         case t.Python(target):
@@ -203,17 +206,20 @@ def _secret(node: t.SecretText) -> Secret:
 def _entry(
     agents: tuple[s.AgentSpec, ...], flows: tuple[s.FlowSpec, ...], compaction: s.CompactionSpec
 ) -> s.Entry | None:
-    names = {agent.name for agent in agents}
+    """The entry by the rules of `WorkflowSpec.entry`. Flows that write summaries do not count."""
+    agent_names = {agent.name for agent in agents}
     histories = (compaction.history, *(agent.history for agent in agents))
     summary_flows = {history.flow for history in histories if history}
     callable_flows = [flow.name for flow in flows if flow.name not in summary_flows]
     helpers = {name for agent in agents for name in (*agent.delegate, *agent.use)}
-    uncalled = [agent.name for agent in agents if agent.name not in helpers]
+    uncalled_agents = [agent.name for agent in agents if agent.name not in helpers]
     if "main" in callable_flows:
         return s.Entry("flow", "main")
     for name in ("main", ""):
-        if name in names:
+        if name in agent_names:
             return s.Entry("agent", name)
     if len(callable_flows) == 1:
         return s.Entry("flow", callable_flows[0])
-    return s.Entry("agent", uncalled[0]) if len(uncalled) == 1 and not callable_flows else None
+    if len(uncalled_agents) == 1 and not callable_flows:
+        return s.Entry("agent", uncalled_agents[0])
+    return None

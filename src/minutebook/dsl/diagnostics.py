@@ -61,7 +61,7 @@ WARNINGS: Final = frozenset(
 )
 
 
-_MAX_EXCERPT: Final = 200
+_MAX_EXCERPT_CHARACTERS: Final = 200
 """Maximum characters of a line that are shown."""
 
 
@@ -74,7 +74,7 @@ class Diagnostic:
     line: int
     """Counted from 1; 0 if the program was not parsed from text."""
     column: int
-    """Counted from 1, in characters: a tab is one, and so is 語."""
+    """Counted from 1, in characters. A tab is one character, and so is a wide character such as 語."""
     width: int = 1
     source: str = "<text>"
     excerpt: str = ""
@@ -90,18 +90,22 @@ class Diagnostic:
     def __str__(self) -> str:
         """`file:line:column: error[code]: message`, the line, and carets below the problem."""
         hint = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
-        head = f"{self.source}:{self.line}:{self.column}: {self.severity.value}[{self.code}]: {self.message}{hint}"
+        first_line = (
+            f"{self.source}:{self.line}:{self.column}: {self.severity.value}[{self.code}]: {self.message}{hint}"
+        )
         if not self.line:
-            return head
+            return first_line
         number = str(self.line)
         # Of a very long line, only the part around the problem is shown.
-        start = max(0, self.column - 1 - _MAX_EXCERPT // 2) if len(self.excerpt) > _MAX_EXCERPT else 0
-        excerpt = self.excerpt[start : start + _MAX_EXCERPT]
-        before = excerpt[: self.column - 1 - start]
-        problem = excerpt[self.column - 1 - start :][: self.width]
-        pad = "".join("\t" if letter == "\t" else " " * _columns(letter) for letter in before)
-        carets = "^" * max(1, sum(map(_columns, problem)))
-        return f"{head}\n {number} | {_printable(excerpt)}\n {' ' * len(number)} | {pad}{carets}"
+        start = (
+            max(0, self.column - 1 - _MAX_EXCERPT_CHARACTERS // 2) if len(self.excerpt) > _MAX_EXCERPT_CHARACTERS else 0
+        )
+        excerpt = self.excerpt[start : start + _MAX_EXCERPT_CHARACTERS]
+        problem_start = self.column - 1 - start
+        text_before, problem_text = excerpt[:problem_start], excerpt[problem_start:][: self.width]
+        padding = "".join("\t" if letter == "\t" else " " * _columns(letter) for letter in text_before)
+        carets = "^" * max(1, sum(map(_columns, problem_text)))
+        return f"{first_line}\n {number} | {_printable(excerpt)}\n {' ' * len(number)} | {padding}{carets}"
 
     def as_json(self) -> dict[str, Any]:
         """The diagnostic as JSON data."""

@@ -1,7 +1,7 @@
 """Writes a syntax tree as text in the canonical form: four spaces of indentation, one space between words.
 
-The text parses to an equal tree. Comments are kept, and so is one empty line between statements; blocks have an empty
-line around them.
+The text parses to an equal tree. Comments are kept, and so is one empty line between statements. Definitions are separated
+by an empty line, except one-line definitions of the same kind that had none between them.
 """
 
 import re
@@ -23,6 +23,7 @@ _PRECEDENCE: Final = {
     **dict.fromkeys(("+", "-"), 5),
     **dict.fromkeys(("*", "/"), 6),
 }
+"""How tightly an operator binds. A sign and an atom (a variable or a list) bind more tightly than all of them."""
 _SIGN, _ATOM = 7, 8
 
 
@@ -43,7 +44,10 @@ def format_agents(program: t.Program) -> str:
 
 
 def _is_separated(previous: t.Version | t.Definition, node: t.Version | t.Definition) -> bool:
-    """Whether an empty line separates two definitions: not lines of the same kind that had none between them."""
+    """Whether an empty line separates two definitions.
+
+    One-line definitions of the same kind stay together if there was no empty line between them.
+    """
     is_same_kind = type(previous) is type(node) and not isinstance(previous, (t.Block, t.PromptDef))
     return not is_same_kind or node.trivia.blank
 
@@ -150,8 +154,9 @@ def _origin(origin: t.Origin) -> str:
 
 def _clause(clause: t.With) -> str:
     secret = f"${{env:{clause.secret.value}}}" if clause.secret.from_environment else quoted(clause.secret.value)
-    key = f"{quoted(clause.key.value)} " if clause.key else ""
-    return f"{clause.kind} {key}{secret}" if clause.key else f"auth {clause.kind} {secret}"
+    if clause.key is None:
+        return f"auth {clause.kind} {secret}"
+    return f"{clause.kind} {quoted(clause.key.value)} {secret}"
 
 
 def _retry(node: t.RetryDef) -> str:
@@ -197,8 +202,8 @@ def _fits_block(text: str) -> bool:
 
 def _statements(body: Sequence[t.Statement]) -> Iterator[Iterable[str]]:
     for index, statement in enumerate(body):
-        first = statement.branches[0] if isinstance(statement, t.If) else statement
-        if index and first.trivia.blank:
+        first_line = statement.branches[0] if isinstance(statement, t.If) else statement
+        if index and first_line.trivia.blank:
             yield [""]
         yield _statement(statement)
 
@@ -211,9 +216,9 @@ def _statement(node: t.Statement) -> Iterator[str]:
             yield from _line(node, _action(node.action))
         case t.If():
             for index, branch in enumerate(node.branches):
-                word = "else" if branch.condition is None else "elif" if index else "if"
-                condition = "" if branch.condition is None else f" {_expression(branch.condition)}"
-                yield from _block(branch, f"{word}{condition}:", _statements(branch.body))
+                keyword = "elif" if index else "if"
+                head = "else" if branch.condition is None else f"{keyword} {_expression(branch.condition)}"
+                yield from _block(branch, f"{head}:", _statements(branch.body))
         case t.For():
             head = f"for ${node.variable.text} in {_expression(node.items)}:"
             yield from _block(node, head, _statements(node.body))
@@ -260,8 +265,8 @@ def _text_and_level(node: t.Expression) -> tuple[str, int]:
         case t.Binary():
             level = _PRECEDENCE[node.operator]
             left_level = level + 1 if level == _PRECEDENCE["=="] else level  # comparisons do not chain
-            sides = _expression(node.left, left_level), _expression(node.right, level + 1)
-            return f"{sides[0]} {node.operator} {sides[1]}", level
+            left, right = _expression(node.left, left_level), _expression(node.right, level + 1)
+            return f"{left} {node.operator} {right}", level
 
 
 def _literal(value: str | float | bool | None) -> str:
@@ -279,10 +284,10 @@ def _number(value: float) -> str:
 
 def quoted(text: str) -> str:
     """A text in quotes, with escape sequences for unprintable characters."""
-    return f'"{"".join(map(_letter, text))}"'
+    return f'"{"".join(map(_escaped_letter, text))}"'
 
 
-def _letter(letter: str) -> str:
+def _escaped_letter(letter: str) -> str:
     if letter in _ESCAPES:
         return _ESCAPES[letter]
     if letter.isprintable():

@@ -6,7 +6,7 @@ from typing import Final
 from lark.lark import PostLex
 from lark.lexer import Token
 
-TAB: Final = 8
+TAB_WIDTH: Final = 8
 """The distance of tab stops, as in terminals."""
 
 
@@ -19,7 +19,7 @@ class MisalignedLine(Exception):
 
 
 class IndentationTokens(PostLex):
-    """Adds _INDENT and _DEDENT after the ends of lines. All state is in the generator, so threads can share it."""
+    """Adds _INDENT and _DEDENT after the ends of lines. All state is in the generator, so threads can share an instance."""
 
     always_accept = ("NL",)
 
@@ -39,7 +39,7 @@ class IndentationTokens(PostLex):
 
 def depth_of(indentation: str) -> int:
     """The column after the white space."""
-    return len(indentation.expandtabs(TAB))
+    return len(indentation.expandtabs(TAB_WIDTH))
 
 
 def _level_changes(levels: list[int], token: Token) -> Iterator[Token]:

@@ -98,38 +98,38 @@ def _item(value: Any, index: Any) -> Any:
 
 
 def _binary(operator: t.BinaryOperator, left: t.Expression, right: t.Expression, variables: Mapping[str, Any]) -> Any:
-    first = value_of(left, variables)
+    left_value = value_of(left, variables)
     if operator == "or":
-        return first or value_of(right, variables)
+        return left_value or value_of(right, variables)
     if operator == "and":
-        return first and value_of(right, variables)
-    second = value_of(right, variables)
+        return left_value and value_of(right, variables)
+    right_value = value_of(right, variables)
     match operator:
         case "==":
-            return _comparable(first) == _comparable(second)
+            return _comparable(left_value) == _comparable(right_value)
         case "!=":
-            return _comparable(first) != _comparable(second)
+            return _comparable(left_value) != _comparable(right_value)
         case "contains":
-            return _contains(first, second)
+            return _contains(left_value, right_value)
         case "+":
-            return _sum(first, second)
+            return _sum(left_value, right_value)
         case "<" | ">" | "<=" | ">=":
-            if not (isinstance(first, str) and isinstance(second, str)):
-                first, second = _number(first, operator), _number(second, operator)
-            return _ORDER[operator](first, second)
+            if not (isinstance(left_value, str) and isinstance(right_value, str)):
+                left_value, right_value = _number(left_value, operator), _number(right_value, operator)
+            return _ORDER[operator](left_value, right_value)
         case _:
-            first, second = _number(first, operator), _number(second, operator)
-            if operator == "/" and not second:
+            left_value, right_value = _number(left_value, operator), _number(right_value, operator)
+            if operator == "/" and not right_value:
                 raise UnusableValue("division by 0")
-            return _ARITHMETIC[operator](first, second)
+            return _ARITHMETIC[operator](left_value, right_value)
 
 
-def _sum(first: Any, second: Any) -> Any:
-    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
-        return [*first, *second]
-    if isinstance(first, str) or isinstance(second, str):
-        return text_in_prompt(first) + text_in_prompt(second)
-    return _number(first, "+") + _number(second, "+")
+def _sum(left_value: Any, right_value: Any) -> Any:
+    if isinstance(left_value, (list, tuple)) and isinstance(right_value, (list, tuple)):
+        return [*left_value, *right_value]
+    if isinstance(left_value, str) or isinstance(right_value, str):
+        return text_in_prompt(left_value) + text_in_prompt(right_value)
+    return _number(left_value, "+") + _number(right_value, "+")
 
 
 def _contains(container: Any, value: Any) -> bool:
@@ -181,58 +181,60 @@ class Interpreter:
             FlowFailed: a statement got a value that it cannot use.
         """
         variables = {INPUT: input_value, **dict(zip(self._flow.parameters, arguments, strict=True))}
-        result = await self._body(self._flow.body, variables)
+        result = await self._run_body(self._flow.body, variables)
         return result.value if result else None
 
-    async def _body(self, statements: Sequence[t.Statement], variables: dict[str, Any]) -> _ReturnValue | None:
+    async def _run_body(self, statements: Sequence[t.Statement], variables: dict[str, Any]) -> _ReturnValue | None:
         for statement in statements:
-            if (result := await self._statement(statement, variables)) is not None:
+            if (result := await self._run_statement(statement, variables)) is not None:
                 return result
         return None
 
-    async def _statement(self, node: t.Statement, variables: dict[str, Any]) -> _ReturnValue | None:
+    async def _run_statement(self, node: t.Statement, variables: dict[str, Any]) -> _ReturnValue | None:
         match node:
             case t.Assign():
-                variables[node.target.text] = await self._right_side(node.value, node.at, variables)
+                variables[node.target.text] = await self._evaluate_right_side(node.value, node.at, variables)
             case t.Perform():
-                await self._action(node.action, node.at, variables)
+                await self._run_action(node.action, node.at, variables)
             case t.Return():
                 return _ReturnValue(
-                    None if node.value is None else await self._right_side(node.value, node.at, variables)
+                    None if node.value is None else await self._evaluate_right_side(node.value, node.at, variables)
                 )
             case t.If():
                 for branch in node.branches:
-                    if branch.condition is None or self._value(branch.condition, branch.at, variables):
-                        return await self._body(branch.body, variables)
+                    if branch.condition is None or self._evaluate(branch.condition, branch.at, variables):
+                        return await self._run_body(branch.body, variables)
             case t.For():
-                for item in self._evaluate(lambda: items_of(value_of(node.items, variables)), node.at):
+                for item in self._with_position(lambda: items_of(value_of(node.items, variables)), node.at):
                     variables[node.variable.text] = item
-                    if (result := await self._body(node.body, variables)) is not None:
+                    if (result := await self._run_body(node.body, variables)) is not None:
                         return result
             case t.Parallel():
-                await self._parallel(node, variables)
+                await self._run_parallel(node, variables)
         return None
 
-    async def _parallel(self, node: t.Parallel, variables: dict[str, Any]) -> None:
+    async def _run_parallel(self, node: t.Parallel, variables: dict[str, Any]) -> None:
         """Run all calls concurrently. The first failure cancels the others and is raised."""
         variables_before = dict(variables)
 
         async def run(statement: t.Statement) -> None:
             match statement:
                 case t.Assign(value=t.Action() as action):
-                    variables[statement.target.text] = await self._action(action, statement.at, variables_before)
+                    variables[statement.target.text] = await self._run_action(action, statement.at, variables_before)
                 case t.Perform(action=action):
-                    await self._action(action, statement.at, variables_before)
+                    await self._run_action(action, statement.at, variables_before)
 
         await run_concurrently([run(statement) for statement in node.body])
 
-    async def _right_side(self, node: t.Expression | t.Action, at: t.Position, variables: dict[str, Any]) -> Any:
+    async def _evaluate_right_side(
+        self, node: t.Expression | t.Action, at: t.Position, variables: dict[str, Any]
+    ) -> Any:
         if isinstance(node, t.Action):
-            return await self._action(node, at, variables)
-        return self._value(node, at, variables)
+            return await self._run_action(node, at, variables)
+        return self._evaluate(node, at, variables)
 
-    async def _action(self, action: t.Action, at: t.Position, variables: dict[str, Any]) -> Any:
-        arguments = [self._value(argument, at, variables) for argument in action.arguments]
+    async def _run_action(self, action: t.Action, at: t.Position, variables: dict[str, Any]) -> Any:
+        arguments = [self._evaluate(argument, at, variables) for argument in action.arguments]
         input_value = arguments[0] if arguments and action.kind != "flow" else variables[INPUT]
         match action.kind:
             case "agent":
@@ -242,10 +244,10 @@ class Interpreter:
             case "flow":
                 return await self._runner.run_flow(action.name.text, arguments, input_value)
 
-    def _value(self, node: t.Expression, at: t.Position, variables: dict[str, Any]) -> Any:
-        return self._evaluate(lambda: value_of(node, variables), at)
+    def _evaluate(self, node: t.Expression, at: t.Position, variables: dict[str, Any]) -> Any:
+        return self._with_position(lambda: value_of(node, variables), at)
 
-    def _evaluate(self, evaluation: Callable[[], Any], at: t.Position) -> Any:
+    def _with_position(self, evaluation: Callable[[], Any], at: t.Position) -> Any:
         try:
             return evaluation()
         except UnusableValue as error:
@@ -253,11 +255,11 @@ class Interpreter:
 
 
 async def run_concurrently(coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all coroutines; raise the first failure when the others have ended."""
+    """Run all coroutines. The first failure cancels the others and is raised when they have ended."""
     try:
         async with asyncio.TaskGroup() as group:
             for coroutine in coroutines:
                 group.create_task(coroutine)
     except BaseExceptionGroup as failures:
-        first = failures.exceptions[0]
-        raise first from first.__cause__
+        first_failure = failures.exceptions[0]
+        raise first_failure from first_failure.__cause__

@@ -27,13 +27,16 @@ def provider_adapters(
 ) -> Adapters:
     """The function that creates the adapter for each model of a program.
 
-    `openai` and `anthropic` are these providers. Any other provider is a server with OpenAI's API: the address of `ollama`
-    is in OLLAMA_BASE_URL, and its key in OLLAMA_API_KEY, if it needs one. `base_url` replaces the addresses of all
-    providers.
+    Any provider other than `openai` and `anthropic` is a server with OpenAI's API. For example, the address of `ollama` is
+    in OLLAMA_BASE_URL, and its key in OLLAMA_API_KEY, if it needs one. `base_url` replaces the addresses of all providers.
+
+    The function raises:
+        MissingSetting: the API key or the address of the provider is not set.
+        InvalidSetting: the address is not a URL.
     """
     variables = os.environ if environment is None else environment
 
-    def adapter(model: ModelSpec) -> ProviderAdapter:
+    def create_adapter(model: ModelSpec) -> ProviderAdapter:
         prefix = "".join(letter if letter.isalnum() else "_" for letter in model.provider.upper())
         url = base_url or variables.get(f"{prefix}_BASE_URL") or None
         key = variables.get(f"{prefix}_API_KEY") or None
@@ -46,22 +49,26 @@ def provider_adapters(
             raise MissingSetting(f"the base URL of provider {model.provider!r}", how_to_set)
         if url is not None and not url.startswith(("http://", "https://")):
             raise InvalidSetting("base URL", url, "an http:// or https:// URL")
-        create = _anthropic if model.provider == "anthropic" else _openai
+        create = _create_anthropic_adapter if model.provider == "anthropic" else _create_openai_adapter
         return create(model, url, key or _NO_KEY, retry_policy)
 
-    return adapter
+    return create_adapter
 
 
-def _openai(model: ModelSpec, url: str | None, key: str, retry_policy: RetryPolicy | None) -> ProviderAdapter:
+def _create_openai_adapter(
+    model: ModelSpec, url: str | None, key: str, retry_policy: RetryPolicy | None
+) -> ProviderAdapter:
     from minutebook.agent.providers.openai import OpenAIAdapter
 
     # OpenAI renamed the parameter with its reasoning models; most compatible servers only know the old name.
-    limit = "max_completion_tokens" if model.provider == "openai" else "max_tokens"
-    options = _without_none(temperature=model.temperature, **{limit: model.max_tokens})
+    limit_name = "max_completion_tokens" if model.provider == "openai" else "max_tokens"
+    options = _without_none(temperature=model.temperature, **{limit_name: model.max_tokens})
     return OpenAIAdapter(model.model, base_url=url, api_key=key, options=options, retry_policy=retry_policy)
 
 
-def _anthropic(model: ModelSpec, url: str | None, key: str, retry_policy: RetryPolicy | None) -> ProviderAdapter:
+def _create_anthropic_adapter(
+    model: ModelSpec, url: str | None, key: str, retry_policy: RetryPolicy | None
+) -> ProviderAdapter:
     from minutebook.agent.providers.anthropic import AnthropicAdapter
 
     return AnthropicAdapter(
@@ -80,7 +87,7 @@ def _without_none(**options: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class BackoffPolicy(RetryPolicy):
-    """The retry policy of a program: its backoff, but never a shorter wait than the provider requests."""
+    """The retry policy of a program, without jitter. A wait is never shorter than the provider requests."""
 
     backoff: Backoff = "exponential"
 
@@ -96,7 +103,7 @@ class BackoffPolicy(RetryPolicy):
 
 
 def with_retry_policy(adapter: ProviderAdapter, retry: RetrySpec | None) -> ProviderAdapter:
-    """A copy of the adapter with a retry policy; both share their connections."""
+    """A copy of the adapter with a retry policy, or the adapter itself without one. Both share their connections."""
     if retry is None:
         return adapter
     adapter_copy = copy.copy(adapter)

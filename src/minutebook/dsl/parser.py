@@ -23,7 +23,7 @@ def parse_agents(text: str, *, source: str = "<text>") -> Program:
     """Parse a program; `source` is its name in messages.
 
     Raises:
-        ProgramInvalid: the text is not a program; `diagnostics` has one error for each broken definition.
+        ProgramInvalid: the text is not a program; `diagnostics` has an error for each invalid definition, up to a maximum.
         MissingExtra: the package lark is not installed.
     """
     program, diagnostics = parse_with_diagnostics(text, source=source)
@@ -51,7 +51,7 @@ def parse_with_diagnostics(text: str, *, source: str = "<text>") -> tuple[Progra
             root = parser.parse(remaining_text)
         except (UnexpectedInput, MisalignedLine) as error:
             line = explainer.report(error, collector)
-            remaining_text = _after_definition(remaining_text, line)
+            remaining_text = _text_after_definition(remaining_text, line)
         else:
             if not collector.diagnostics and _check_depth(root, collector):
                 program = build_program(root, collector, source, normalized)
@@ -63,7 +63,7 @@ def parse_with_diagnostics(text: str, *, source: str = "<text>") -> tuple[Progra
 
 @cache
 def _parser_and_explainer() -> "tuple[Lark, Explainer]":
-    """Created once: creating the parser takes longer than parsing a page."""
+    """The parser and the explainer of its errors. Cached: creating the parser takes longer than parsing a page."""
     from lark import Lark
 
     from minutebook.dsl.indentation import IndentationTokens
@@ -74,8 +74,8 @@ def _parser_and_explainer() -> "tuple[Lark, Explainer]":
     return parser, Explainer(parser)
 
 
-def _after_definition(text: str, line: int) -> str:
-    """The text with empty lines in place of everything up to the end of the definition around `line`."""
+def _text_after_definition(text: str, line: int) -> str:
+    """The text with empty lines in place of everything up to the end of the definition that contains `line`."""
     from minutebook.dsl.syntax_errors import DEFINITIONS
 
     lines = text.split("\n")
@@ -90,13 +90,13 @@ def _after_definition(text: str, line: int) -> str:
 
 def _check_depth(root: "Tree[Any]", collector: DiagnosticCollector) -> bool:
     """Return whether recursive functions can visit the tree without a stack overflow; if not, add an error."""
-    level: list[Any] = [root]
+    nodes: list[Any] = [root]  # all nodes of one depth
     for _ in range(MAX_DEPTH):
-        level = [child for node in level for child in getattr(node, "children", ())]
-        if not level:
+        nodes = [child for node in nodes for child in getattr(node, "children", ())]
+        if not nodes:
             return True
-    deepest = next((node for node in level if hasattr(node, "meta") and not node.meta.empty), None)
-    lark_position = deepest.meta if deepest is not None else level[0]
+    deepest = next((node for node in nodes if hasattr(node, "meta") and not node.meta.empty), None)
+    lark_position = deepest.meta if deepest is not None else nodes[0]
     at = Position(lark_position.line or 1, lark_position.column or 1)
     collector.add("too-deep", at, "this is nested too deeply; move a part of it to a variable or to another flow")
     return False

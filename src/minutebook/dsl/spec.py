@@ -109,7 +109,8 @@ class PromptSpec:
     name: str
     text: str
     model: str | None = None
-    """Its own model, else `main`, else the only one; None if there is none of these and the prompt is not called."""
+    """The prompt's own model, else `main`, else the only model of the program; None if there is none of these and the prompt
+    is not called."""
     expecting: str | None = None
     """The schema of the answer; None for text."""
 
@@ -160,16 +161,16 @@ class AgentSpec:
     """The prompt for the user message, with a placeholder for the input; None for the input alone."""
     tools: tuple[ToolRef, ...] = ()
     produces: str | None = None
-    """The schema of its answer: its own, or the one that its instruction or prompt expects; None for text."""
+    """The schema of the answer: the agent's own, or the one that its instruction or prompt expects; None for text."""
     retry: RetrySpec | None = None
     timeout_seconds: float | None = None
     description: str = ""
     delegate: tuple[str, ...] = ()
-    """Agents that may answer in its place."""
+    """Agents that may answer in place of this one."""
     use: tuple[str, ...] = ()
-    """Agents that it may call as tools."""
+    """Agents that this one may call as tools."""
     history: HistorySpec | None = None
-    """Its own, or the policy's; None to keep the whole history."""
+    """The agent's own history, or the policy's; None to keep all messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,22 +215,22 @@ class WorkflowSpec:
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False, repr=False)
 
     def model(self, name: str) -> ModelSpec:
-        return _named("model", self.models, name)
+        return _item_named("model", self.models, name)
 
     def schema(self, name: str) -> SchemaSpec:
-        return _named("schema", self.schemas, name)
+        return _item_named("schema", self.schemas, name)
 
     def tool(self, name: str) -> ToolSpec:
-        return _named("tool", self.tools, name)
+        return _item_named("tool", self.tools, name)
 
     def prompt(self, name: str) -> PromptSpec:
-        return _named("prompt", self.prompts, name)
+        return _item_named("prompt", self.prompts, name)
 
     def agent(self, name: str) -> AgentSpec:
-        return _named("agent", self.agents, name)
+        return _item_named("agent", self.agents, name)
 
     def flow(self, name: str) -> FlowSpec:
-        return _named("flow", self.flows, name)
+        return _item_named("flow", self.flows, name)
 
     def output_type(self, schema: str) -> type:
         """The dataclass of a schema, for `PromptTemplate[…]` and `json_schema`."""
@@ -242,7 +243,7 @@ class WorkflowSpec:
         return json_schema(self.output_type(schema), strict=strict)
 
 
-def _named(kind: str, items: Iterable[N], name: str) -> N:
+def _item_named(kind: str, items: Iterable[N], name: str) -> N:
     by_name = {item.name: item for item in items}
     if name not in by_name:
         raise InvalidSetting(kind, name, f"one that the program defines ({', '.join(by_name) or 'it defines none'})")
@@ -256,28 +257,28 @@ def output_type(schema: SchemaSpec, schemas: Sequence[SchemaSpec]) -> type:
 
 @lru_cache(maxsize=1024)
 def _schema_class(schema: SchemaSpec, schemas: tuple[SchemaSpec, ...]) -> type:
-    fields = [_field(spec, schemas) for spec in schema.fields]
+    fields = [_dataclass_field(spec, schemas) for spec in schema.fields]
     return make_dataclass(schema.name, fields, frozen=True, kw_only=True, namespace={"__doc__": ""})
 
 
-def _field(spec: FieldSpec, schemas: tuple[SchemaSpec, ...]) -> tuple[str, Any, Any]:
-    hint = _hint(spec.type, schemas)
+def _dataclass_field(spec: FieldSpec, schemas: tuple[SchemaSpec, ...]) -> tuple[str, Any, Any]:
+    hint = _type_hint(spec.type, schemas)
     if spec.description:
         hint = Annotated[hint, spec.description]
     return spec.name, hint, field(default=None) if spec.type.kind == "optional" else field()
 
 
-def _hint(field_type: FieldType, schemas: tuple[SchemaSpec, ...]) -> Any:
+def _type_hint(field_type: FieldType, schemas: tuple[SchemaSpec, ...]) -> Any:
     match field_type.kind:
         case "choice":
             return Literal[field_type.options]
         case "list":
             assert field_type.item is not None
-            item: Any = _hint(field_type.item, schemas)
+            item: Any = _type_hint(field_type.item, schemas)
             return tuple[item, ...]
         case "optional":
             assert field_type.item is not None
-            return _hint(field_type.item, schemas) | None
+            return _type_hint(field_type.item, schemas) | None
         case "schema":
             return _schema_class(next(schema for schema in schemas if schema.name == field_type.schema), schemas)
     return {"string": str, "int": int, "float": float, "bool": bool}[field_type.kind]

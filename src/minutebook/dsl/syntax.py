@@ -25,8 +25,9 @@ class Trivia:
     """The comments of one line of code."""
 
     above: tuple[str, ...] = ()
-    """The comment lines before it, each from its `#` on; "" is an empty line between or after them."""
+    """The comment lines before the code, each from its `#` on; "" is an empty line between or after them."""
     beside: str = ""
+    """The comment after the code, on the same line."""
     blank: bool = field(default=False, compare=False)
     """Whether there is an empty line before the comments and the code."""
 
@@ -188,7 +189,7 @@ Origin: TypeAlias = McpUrl | McpCommand | Builtin | Python
 
 @dataclass(frozen=True, slots=True)
 class SecretText:
-    """A value written out, or the name of the environment variable that has it."""
+    """A secret in plain text, or the name of the environment variable that contains it."""
 
     value: str
     from_environment: bool
@@ -234,6 +235,8 @@ class TimeoutDef(Line):
 
 @dataclass(frozen=True, slots=True)
 class Modifier:
+    """`using model NAME` or `expecting NAME` of a prompt."""
+
     kind: Literal["model", "expecting"]
     name: Name
 
@@ -340,6 +343,8 @@ class Assign(Line):
 
 @dataclass(frozen=True, slots=True)
 class Perform(Line):
+    """A call whose result is not used."""
+
     action: Action
 
 

@@ -15,7 +15,7 @@ from minutebook.errors import closest
 DEFINITIONS: Final = ("model", "schema", "tool", "retry", "timeout", "prompt", "agent", "policy", "flow")
 """The keywords of definitions."""
 
-_KINDS: Final = {
+_DESCRIPTIONS: Final = {
     "NAME": "a name",
     "VARIABLE": "a variable such as $answer",
     "MODEL_NAME": "a model's name such as claude-sonnet-4.5",
@@ -36,10 +36,12 @@ _KINDS: Final = {
     "_DEDENT": "",
     "$END": "the end of the file",
 }
-_VALUE: Final = frozenset({"VARIABLE", "STRING", "NUMBER", "BOOL", "NULL", "LSQB", "LPAR"})
-_OPERATORS: Final = frozenset({"COMPARE", "PLUS", "STAR", "SLASH", "OR", "AND", "CONTAINS", "DOT", "LSQB"})
+"""Terminal of the grammar → its description in messages."""
+_VALUE_TERMINALS: Final = frozenset({"VARIABLE", "STRING", "NUMBER", "BOOL", "NULL", "LSQB", "LPAR"})
+_OPERATOR_TERMINALS: Final = frozenset({"COMPARE", "PLUS", "STAR", "SLASH", "OR", "AND", "CONTAINS", "DOT", "LSQB"})
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\$?\w+|[=!<>]=|.", re.DOTALL)
 _ALTERNATIVES: Final = re.compile(r"\(\?:([a-z|?]+)\)\\b|([a-z_]+)\\b.*")
+"""The pattern of a terminal that is one of several keywords, or a single keyword."""
 _FOREIGN_WORDS: Final = {
     "elseif": "elif",
     "elsif": "elif",
@@ -80,32 +82,31 @@ class Explainer:
             )
             return error.line
         at, found_word = _error_position(error, collector.lines)
-        expected = _expected(error)
+        expected = _expected_terminals(error)
         if isinstance(error, UnexpectedToken) and error.token.type == "_INDENT":
             collector.add("indentation", at, "this line is indented, but the line above does not open a block")
         elif found_word.startswith('"') and isinstance(error, UnexpectedCharacters) and "STRING" in expected:
             collector.add("unclosed-text", at, "this text has no closing quote")
         elif expected == {"_INDENT"}:
-            collector.add("syntax", at, f"expected an indented block below the line above, found {_quoted(found_word)}")
+            collector.add(
+                "syntax", at, f"expected an indented block below the line above, found {_found_text(found_word)}"
+            )
             return _code_before(collector.lines, at.line) if found_word else at.line
         else:
             rest_of_line = collector.lines[at.line - 1][at.column - 1 :] if at.line <= len(collector.lines) else ""
-            before = collector.lines[at.line - 1][: at.column - 1].split() if rest_of_line else []
-            suggestion = (
-                "elif"
-                if [*before, found_word] == ["else", "if"]
-                else self._suggestion(found_word, rest_of_line, expected)
-            )
+            words_before = collector.lines[at.line - 1][: at.column - 1].split() if rest_of_line else []
+            is_else_if = [*words_before, found_word] == ["else", "if"]
+            suggestion = "elif" if is_else_if else self._suggestion(found_word, rest_of_line, expected)
             collector.add(
-                "syntax", at, f"expected {self._expected_text(expected)}, found {_quoted(found_word)}", suggestion
+                "syntax", at, f"expected {self._expected_text(expected)}, found {_found_text(found_word)}", suggestion
             )
         return at.line
 
     def _suggestion(self, found_word: str, rest_of_line: str, expected: frozenset[str]) -> str | None:
         expected_words = [word for name in expected for word in self.words.get(name, ()) if word.isidentifier()]
         for foreign, replacement in _FOREIGN_WORDS.items():
-            fits = replacement in expected_words or any(replacement in self.words.get(name, ()) for name in expected)
-            if fits and re.match(rf"{re.escape(foreign)}(?!\w)", rest_of_line):
+            is_expected = any(replacement in self.words.get(name, ()) for name in expected)
+            if is_expected and re.match(rf"{re.escape(foreign)}(?!\w)", rest_of_line):
                 return replacement
         if not found_word.isidentifier():
             return None
@@ -116,23 +117,26 @@ class Explainer:
         parts: list[str] = []
         if {f"_{word.upper()}" for word in DEFINITIONS} <= names:
             return f"a definition ({', '.join(DEFINITIONS)})"
-        if names >= _VALUE:
+        if names >= _VALUE_TERMINALS:
             parts.append("a value")
-            names -= _VALUE | {"MINUS", "NOT"}
-        if len(names & _OPERATORS) > 2:
+            names -= _VALUE_TERMINALS | {"MINUS", "NOT"}
+        if len(names & _OPERATOR_TERMINALS) > 2:
             parts.append("an operator")
-            names -= _OPERATORS | {"MINUS"}
-        others = {_KINDS.get(name) or _either(map(repr, self.words.get(name, ()))) for name in names}
-        return _either([*parts, *sorted(others - {""}, key=lambda words: (words[0] == "'", words))]) or "nothing more"
+            names -= _OPERATOR_TERMINALS | {"MINUS"}
+        descriptions = {_DESCRIPTIONS.get(name) or _either(map(repr, self.words.get(name, ()))) for name in names}
+        return (
+            _either([*parts, *sorted(descriptions - {""}, key=lambda words: (words[0] == "'", words))])
+            or "nothing more"
+        )
 
 
 def _error_position(error: UnexpectedInput, lines: list[str]) -> tuple[Position, str]:
-    """The position of an error and the word there; no word at the end of a line or of the file."""
+    """The position of an error and the word there, which is empty at the end of a line or of the file."""
     line, column = max(1, error.line), max(1, error.column)
-    ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
-    if ended or line > len(lines):
-        last = max((number for number, code in enumerate(lines, 1) if code.strip()), default=1)
-        return Position(last, len(lines[last - 1]) + 1), ""
+    is_at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
+    if is_at_end or line > len(lines):
+        last_line = max((number for number, code in enumerate(lines, 1) if code.strip()), default=1)
+        return Position(last_line, len(lines[last_line - 1]) + 1), ""
     text = lines[line - 1]
     word = _WORD.match(text[column - 1 :])
     found_word = word[0] if word else ""
@@ -153,7 +157,7 @@ def _code_before(lines: list[str], line: int) -> int:
     return line
 
 
-def _expected(error: UnexpectedInput) -> frozenset[str]:
+def _expected_terminals(error: UnexpectedInput) -> frozenset[str]:
     if isinstance(error, UnexpectedToken):
         return frozenset(error.accepts or error.expected)
     if isinstance(error, UnexpectedCharacters):
@@ -162,7 +166,7 @@ def _expected(error: UnexpectedInput) -> frozenset[str]:
     return frozenset()
 
 
-def _quoted(found_word: str) -> str:
+def _found_text(found_word: str) -> str:
     if not found_word:
         return "the end of the line"
     return repr(found_word) if found_word.isprintable() else f"the character U+{ord(found_word[0]):04X}"

@@ -23,7 +23,7 @@ _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "n": "\n", "t": "\t", "r": "\
 def build_program(root: Node, collector: DiagnosticCollector, source: str, text: str) -> t.Program:
     """Build the syntax tree; errors inside a token are added to the collector."""
     leading = bool(root.children) and isinstance(root.children[0], Token)
-    line_ends = root.scan_values(lambda value: _is(value, "NL"))
+    line_ends = root.scan_values(lambda value: _is_token(value, "NL"))
     builder = _Builder(comments_in(line_ends, leading=leading), collector)
     nodes = [builder.node(child) for child in root.children if isinstance(child, Tree)]
     version = nodes.pop(0) if nodes and isinstance(nodes[0], t.Version) else None
@@ -31,13 +31,13 @@ def build_program(root: Node, collector: DiagnosticCollector, source: str, text:
 
 
 class _Builder:
-    """One method for each rule of the grammar."""
+    """Builds the nodes. Each rule of the grammar has a method with its name."""
 
     def __init__(self, comments: Comments, collector: DiagnosticCollector) -> None:
         self.comments, self.collector = comments, collector
 
     def node(self, child: Any) -> Any:
-        return getattr(self, child.data)(child.meta, *(part for part in child.children if not _is(part, "NL")))
+        return getattr(self, child.data)(child.meta, *(part for part in child.children if not _is_token(part, "NL")))
 
     def nodes(self, children: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(self.node(child) for child in children)
@@ -51,14 +51,14 @@ class _Builder:
     def text(self, token: Token) -> t.Text:
         """The text of a string token, with its escape sequences replaced."""
         if token.type != "STRING":
-            return t.Text(str(token), at=_at(token))
+            return t.Text(str(token), at=_position(token))
 
         def unescape(match: re.Match[str]) -> str:
             code = match[1]
             if code[0] == "u" and len(code) == 5:
                 return chr(int(code[1:], 16))
             if code not in _ESCAPES:
-                start = _at(token)
+                start = _position(token)
                 at = t.Position(start.line, start.column + 1 + match.start(), 2)
                 message = rf"unknown escape sequence '\{code}'; write \" \\ \n \t \r or \u and four digits"
                 self.collector.add("bad-escape", at, message)
@@ -67,18 +67,18 @@ class _Builder:
         value = _ESCAPE.sub(unescape, token[1:-1])
         # A surrogate pair, which JSON uses for characters with more than four digits, is one character.
         joined = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        return t.Text(joined, at=_at(token))
+        return t.Text(joined, at=_position(token))
 
-    def value_of(self, digits: Token, *, negative: bool = False) -> int | float:
+    def number_value(self, digits: Token, *, negative: bool = False) -> int | float:
         if len(digits) > MAX_DIGITS:
             message = f"this number has {len(digits)} digits; the maximum is {MAX_DIGITS}"
-            self.collector.add("bad-number", _at(digits), message)
+            self.collector.add("bad-number", _position(digits), message)
             return 0
         value = float(digits) if "." in digits else int(digits)
         return -value if negative else value
 
     def number(self, meta: Any, *parts: Token) -> t.Number:
-        value = self.value_of(parts[-1], negative=len(parts) > 1)
+        value = self.number_value(parts[-1], negative=len(parts) > 1)
         width = meta.end_column - meta.column
         return t.Number(value, at=t.Position(meta.line, meta.column, width))
 
@@ -86,7 +86,7 @@ class _Builder:
         return t.Duration(self.node(amount), cast("t.Unit", f"{unit.removesuffix('s')}s"))
 
     def version(self, meta: Any, number: Token) -> t.Version:
-        return t.Version(int(number[1:][:MAX_DIGITS]), **{**self.line(meta), "at": _at(number)})
+        return t.Version(int(number[1:][:MAX_DIGITS]), **{**self.line(meta), "at": _position(number)})
 
     def model_word(self, _meta: Any, word: Token) -> t.Text:
         return self.text(word)
@@ -98,19 +98,19 @@ class _Builder:
         return t.ModelLong(_name(name), self.nodes(properties), **self.block(meta))
 
     def model_property(self, meta: Any, key: Token, value: Any) -> t.Property:
-        return t.Property(str(key), self.any_value(value), **self.keyed(key, meta))
+        return t.Property(str(key), self.any_value(value), **self.property_line(key, meta))
 
     policy_property = agent_property = model_property
 
-    def keyed(self, key: Token, meta: Any) -> dict[str, Any]:
-        return {**self.line(meta), "at": _at(key)}
+    def property_line(self, key: Token, meta: Any) -> dict[str, Any]:
+        return {**self.line(meta), "at": _position(key)}
 
     def any_value(self, value: Any) -> t.Value:
         if isinstance(value, Tree):
             return cast("t.Value", self.node(value))
         if value.type == "STRING":
             return self.text(value)
-        return t.Flag(value == "true", at=_at(value)) if value.type == "BOOL" else _name(value)
+        return t.Flag(value == "true", at=_position(value)) if value.type == "BOOL" else _name(value)
 
     def names(self, _meta: Any, *names: Token) -> t.Names:
         return t.Names(tuple(map(_name, names)))
@@ -153,12 +153,12 @@ class _Builder:
 
     def with_clause(self, _meta: Any, kind: Token, *key_and_secret: Any) -> t.With:
         key = self.text(key_and_secret[0]) if len(key_and_secret) > 1 else None
-        return t.With(cast("Any", str(kind)), key, self.node(key_and_secret[-1]), at=_at(kind))
+        return t.With(cast("Any", str(kind)), key, self.node(key_and_secret[-1]), at=_position(kind))
 
     def secret(self, _meta: Any, token: Token) -> t.SecretText:
         if token.type == "STRING":
-            return t.SecretText(self.text(token).value, from_environment=False, at=_at(token))
-        return t.SecretText(token[len("${env:") : -1], from_environment=True, at=_at(token))
+            return t.SecretText(self.text(token).value, from_environment=False, at=_position(token))
+        return t.SecretText(token[len("${env:") : -1], from_environment=True, at=_position(token))
 
     def retry(self, meta: Any, name: Token, times: Node, *options: Any) -> t.RetryDef:
         backoff = cast("t.Backoff", str(options[0])) if options else None
@@ -173,12 +173,13 @@ class _Builder:
 
     def prompt(self, meta: Any, name: Token, *parts: Any) -> t.PromptDef:
         *modifiers, body = parts
-        node = t.PromptDef(_name(name), self.body(body), self.nodes(tuple(modifiers)), **self.line(meta))
-        if body.type == "TEXT" and body.startswith("#"):
+        node = t.PromptDef(_name(name), self.prompt_text(body), self.nodes(tuple(modifiers)), **self.line(meta))
+        if body.type == "TEXT" and body.startswith("#"):  # a comment beside the head is part of the token
             node = replace(node, trivia=replace(node.trivia, beside=body.partition("\n")[0].rstrip()))
         return node
 
-    def body(self, token: Token) -> t.Text:
+    def prompt_text(self, token: Token) -> t.Text:
+        """The text of a prompt without its indentation and without empty lines at the start and the end."""
         if token.type == "STRING":
             return self.text(token)
         text = token[3:-3] if token.type == "LONG_STRING" else token.partition("\n")[2]
@@ -188,10 +189,10 @@ class _Builder:
             lines.pop(0)
         while lines and not lines[-1]:
             lines.pop()
-        return t.Text("\n".join(lines), at=_at(token))
+        return t.Text("\n".join(lines), at=_position(token))
 
     def modifier(self, _meta: Any, kind: Token, value: Token) -> t.Modifier:
-        name = t.Name(self.text(value).value, at=_at(value)) if value.type == "STRING" else _name(value)
+        name = t.Name(self.text(value).value, at=_position(value)) if value.type == "STRING" else _name(value)
         return t.Modifier("model" if kind == "model" else "expecting", name)
 
     def agent(self, meta: Any, *parts: Any) -> t.AgentDef:
@@ -256,36 +257,36 @@ class _Builder:
         return t.Index(self.node(of), self.node(index))
 
     def variable(self, _meta: Any, token: Token) -> t.Variable:
-        return t.Variable(token[1:], at=_at(token))
+        return t.Variable(token[1:], at=_position(token))
 
     def list(self, _meta: Any, *items: Node) -> t.ListOf:
         return t.ListOf(self.nodes(items))
 
     def literal(self, _meta: Any, token: Token) -> t.LiteralValue:
-        at = _at(token)
+        at = _position(token)
         match token.type:
             case "STRING":
                 return t.LiteralValue(self.text(token).value, at=at)
             case "NUMBER":
-                return t.LiteralValue(self.value_of(token), at=at)
+                return t.LiteralValue(self.number_value(token), at=at)
             case "BOOL":
                 return t.LiteralValue(token == "true", at=at)  # noqa: S105 - a word of the language
         return t.LiteralValue(None, at=at)
 
 
-def _is(child: Any, kind: str) -> bool:
+def _is_token(child: Any, kind: str) -> bool:
     return isinstance(child, Token) and child.type == kind
 
 
-def _at(token: Token) -> t.Position:
+def _position(token: Token) -> t.Position:
     line, column = token.line or 0, token.column or 0
     width = len(token) if token.end_line == line else 3
     return t.Position(line, column, width)
 
 
 def _name(token: Token) -> t.Name:
-    return t.Name(str(token), at=_at(token))
+    return t.Name(str(token), at=_position(token))
 
 
 def _variable(token: Token) -> t.Name:
-    return t.Name(token[1:], at=_at(token))
+    return t.Name(token[1:], at=_position(token))

@@ -57,8 +57,8 @@ def toolbox_of(spec: WorkflowSpec, externals: ExternalTools, environment: Mappin
 class DslWorkflow:
     """A program and everything it needs to run: `async with DslWorkflow(spec) as workflow: await workflow.run("…")`.
 
-    Agents continue their conversations from one run to the next, until the workflow is closed. Each has a separate session
-    on the same bus; the first one has `session`. `adapters` creates the adapter for each model, `externals` are the tools
+    Agents continue their conversations from one run to the next, until the workflow is closed. Each agent has a separate
+    session on the same bus; the first agent has `session`. `adapters` creates the adapter for each model, `externals` are the tools
     that the program uses but does not define, `summarizer` writes summaries instead of the program's models, and `root` is
     the folder whose files agents may read. MINUTEBOOK_MODELS_FILE in `environment` is a file with limits of your own models.
 
@@ -116,10 +116,11 @@ class DslWorkflow:
     ) -> Any:
         """Run the program and return its result: a text, a dataclass of a schema, or the value that a flow returns.
 
-        It starts at the program's entry, or with this `agent` or `flow`; `values` are the flow's arguments by name.
+        The program starts at its entry, or with this `agent` or `flow`. `values` are the flow's arguments by name.
 
         Raises:
-            InvalidSetting: the program has no entry, or the values are not those of the flow's parameters.
+            MissingSetting: the program has no entry.
+            InvalidSetting: there is no such agent or flow, or `values` does not match the flow's parameters.
             FlowFailed: a statement of a flow got a value that it cannot use.
             Whatever `ProviderAdapter.evaluate` raises.
         """
@@ -138,8 +139,8 @@ class DslWorkflow:
         Close the generator (`contextlib.aclosing`) if you stop early: the run is cancelled, and its records are completed.
         """
         events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
-        work = self._run(input_value, self._entry(agent, flow), values or {}, events.put_nowait)
-        task = asyncio.create_task(work)
+        entry = self._entry(agent, flow)
+        task = asyncio.create_task(self._run(input_value, entry, values or {}, events.put_nowait))
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
@@ -174,7 +175,7 @@ class DslWorkflow:
         return await actions.run_agent(entry.name, input_value)
 
     async def _run_summary_flow(self, flow: str, text: str) -> Any:
-        """Run a flow that writes summaries. Like those of other summarizers, its events are not emitted."""
+        """Run a flow that writes summaries. No summarizer emits events, so the flow does not either."""
         return await WorkflowActions(self._pool, EventEmitter()).run_flow(flow, [text], text)
 
     def _entry(self, agent: str | None, flow: str | None) -> Entry:

@@ -46,25 +46,26 @@ class StepHistoryManager(IncrementalManager):
 class _StepView(IncrementalView):
     """All messages except the folded ones. Folds end before the last exchange, so new messages are never hidden."""
 
-    __slots__ = ("_folds", "_hidden", "_stop")
+    __slots__ = ("_folds", "_folds_stop", "_hidden_steps")
 
     def __init__(self, source: Transcript, preserved: PreservedMessages, folds: Sequence[StepFold]) -> None:
         super().__init__(source, preserved)
         self._folds = folds
-        self._stop = max((fold.stop for fold in folds), default=0)
-        self._hidden: dict[int, int] = {}
+        self._folds_stop = max((fold.stop for fold in folds), default=0)
+        self._hidden_steps: dict[int, int] = {}
 
     def advance(self) -> None:
         source = self.source
-        if self.preserved.last or self._seen_position() < self._stop:
-            # The preserved messages at the end change with every new message, and a fold whose end was not seen may now apply.
+        if self.preserved.last or self._seen_position() < self._folds_stop:
+            # Build the view again: the preserved messages at the end change with every new message, and a fold that ends
+            # after the seen messages may hide more of them now.
             self.messages, self.indexes, self.seen, self.note_chain = [], [], 0, None
             self.generation += 1
         if not self.seen:
-            self._hidden = self._hidden_indexes()
+            self._hidden_steps = self._hidden_indexes()
         notes = {}
         for index, message in enumerate(source.since(self.seen), self.seen):
-            step_id = self._hidden.get(index)
+            step_id = self._hidden_steps.get(index)
             if step_id is None:
                 self.messages.append(message)
                 self.indexes.append(index)
@@ -75,14 +76,17 @@ class _StepView(IncrementalView):
         self.seen = len(source)
 
     def _seen_position(self) -> int:
-        """The record position after the last seen message; the end of the folds if that message has no position."""
+        """The record position up to which messages were seen.
+
+        It is the end of the folds if nothing was seen or the last message has no position: then no fold is pending.
+        """
         if not self.seen:
-            return self._stop
+            return self._folds_stop
         position = self.source.position_of(self.seen - 1)
-        return self._stop if position is None else position + 1
+        return self._folds_stop if position is None else position + 1
 
     def _hidden_indexes(self) -> dict[int, int]:
-        """The indexes in the source to hide → their step. Only whole exchanges are hidden, and none that must be kept."""
+        """Index in the source → step id, for the messages to hide: whole exchanges without a preserved message."""
         source, step_ids = self.source, dict[int, int]()
         for fold in self._folds:
             indexes = [
@@ -102,16 +106,16 @@ class _StepView(IncrementalView):
         return {
             index: step_id
             for index, step_id in step_ids.items()
-            if all(other in step_ids and other not in preserved for other in source.exchange_of(index))
+            if all(member in step_ids and member not in preserved for member in source.exchange_of(index))
         }
 
 
 class StepBudget:
-    """Fold finished steps before a call that would fill more than `threshold` of the window, down to `target`.
+    """Fold finished steps before a call that would fill more than `threshold` of the window, until it fills at most `target`.
 
     The oldest steps are folded first, starting with those of earlier tasks. Pinned steps and the active step are never
-    folded. An existing summary is used; otherwise the summarizer writes one. The last messages
-    of the conversation (`default_keep_tokens`) are not hidden. Pass it to `evaluate` as `compactor`, together with a
+    folded. An existing summary is used if it covers all turns; otherwise the summarizer writes one. The last messages of the
+    conversation (`default_keep_tokens`) are not hidden. Pass the `StepBudget` to `evaluate` as `compactor`, together with a
     `StepHistoryManager`.
 
     Raises:
@@ -142,7 +146,7 @@ class StepBudget:
     async def check_and_apply(
         self, record: Transcript, *, session: SessionProtocol, overhead_tokens: int = 0
     ) -> CompactionResult:
-        """Fold steps until the next call fits. The folds are part of the session; none are added to the record.
+        """Fold steps until the next call fills at most `target`. The folds are stored in the session, not in the record.
 
         A step whose summarizer fails is not folded.
         """
@@ -151,7 +155,7 @@ class StepBudget:
         tokens_before = tokens = _view_tokens(record, session) + overhead_tokens
         if tokens <= int(self._limit * self._threshold):
             return CompactionResult()
-        folds: list[str] = []
+        fold_ids: list[str] = []
         failure: Exception | None = None
         for step in _foldable_steps(session):
             if tokens <= int(self._limit * self._target):
@@ -164,12 +168,12 @@ class StepBudget:
             session.dispatch(SummarizeStep(step.step_id, summary, keep_tokens=self._keep_tokens))
             overhead_tokens += record.counter.count(summary)
             tokens = _view_tokens(record, session) + overhead_tokens
-            folds.append(f"step-{step.step_id}")
-        if not folds:
+            fold_ids.append(f"step-{step.step_id}")
+        if not fold_ids:
             return CompactionResult(outcome="nothing to fold" if failure is None else "failed", error=failure)
         event = HistoryCompacted(
             strategy="steps",
-            folds=tuple(folds),
+            folds=tuple(fold_ids),
             tokens_before=tokens_before,
             tokens_after=tokens,
             session_id=session.session_id,

@@ -1,6 +1,6 @@
 """The events of a plan and of its history, and the names of the planning tools.
 
-The session's reducers apply them. Storing the events is enough to rebuild the plan and its history.
+The session's reducers apply the events. Storing the events is enough to rebuild the plan and its history.
 """
 
 from dataclasses import dataclass
@@ -60,8 +60,8 @@ class SetActiveStep:
 class AppendTurn:
     """Add a turn to the step, or to the active step if `step_id` is None.
 
-    A turn that the history has already, by its number or by its entry, is not added again. Another turn with the same
-    number is refused. A turn without a number and without an entry is added each time.
+    A turn that the history has already, by its number or by its entry, is not added again. A different turn with the same
+    number or entry is refused. A turn without a number and without an entry is added each time.
     """
 
     turn: Turn
@@ -90,7 +90,7 @@ class ExpandStep:
 
 @dataclass(frozen=True, slots=True)
 class PinStep:
-    """Show a step in full until it is unpinned."""
+    """Pin a step, so that it is shown in full, or unpin it."""
 
     step_id: int
     pinned: bool = True

@@ -1,10 +1,10 @@
 """The messages that are left out of the view when a step is not shown in full.
 
 The last exchange at the time of the fold and the first and the newest request stay, because the model is about to answer
-them. So do the `keep_tokens` before that, because the next calls mostly depend on the most recent messages. These messages
-are left out at the next change of the plan, because that changes the prompt too. Between two such changes every view only
-grows at its end, which keeps the provider's prompt cache valid, and expanding a step that was just folded restores the
-previous view.
+them. So do messages of up to `keep_tokens` tokens before the last exchange, because the next calls mostly depend on the most
+recent messages. At the next change of the plan, which changes the prompt anyway, the folds are extended over these messages.
+Between two such changes every view only grows at its end, which keeps the provider's prompt cache valid, and expanding a step
+that was just folded restores the previous view.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ def with_moved_fold_ends(histories: Sequence[TaskHistory]) -> tuple[TaskHistory,
 def fold_end_of(histories: Sequence[TaskHistory], keep_tokens: int) -> int:
     """The position up to which a summary that is written now replaces messages.
 
-    At most `keep_tokens`, in whole exchanges, stay before the last exchange.
+    The last exchange stays, and before it whole exchanges of at most `keep_tokens` tokens.
     """
     fold_end = histories[-1].extent.fold_limit
     if not keep_tokens:
@@ -65,13 +65,14 @@ def fold_end_of(histories: Sequence[TaskHistory], keep_tokens: int) -> int:
 
 def fingerprint(message: Message) -> str:
     """The role of a message and the id of the call that it makes or answers; see `StepFold.fingerprint`."""
+    if is_result(message):
+        return f"tool {result_id(message)}".strip()
     calls = call_ids(message)
-    call = result_id(message) if is_result(message) else calls[0] if calls else ""
-    return f"{'tool' if is_result(message) else role_of(message)} {call}".strip()
+    return f"{role_of(message)} {calls[0] if calls else ''}".strip()
 
 
 def last_summarized_turn(history: TaskHistory, step: StepHistory) -> int:
-    """The last turn of this step that a summary replaces: its own summary or that of a parent step."""
+    """The id of the last turn that a summary of this step or of a parent step replaces; 0 if there is no such summary."""
     return max(
         (ancestor.summarized_through for ancestor in history.chain(step.step_id) if ancestor.level != "full"), default=0
     )
@@ -84,10 +85,11 @@ def _folded_turns(histories: Sequence[TaskHistory]) -> Iterator[tuple[int, int, 
             folded_steps = [ancestor for ancestor in history.chain(step.step_id) if ancestor.level != "full"]
             for turn in step.turns if folded_steps else ():
                 position = turn.position
-                if position is not None and any(_covers(folded, turn, position) for folded in folded_steps):
+                if position is not None and any(_replaces(folded_step, turn, position) for folded_step in folded_steps):
                     yield position, step.step_id, turn
 
 
-def _covers(step: StepHistory, turn: Turn, position: int) -> bool:
+def _replaces(step: StepHistory, turn: Turn, position: int) -> bool:
+    """Whether the summary of a folded step replaces the message of this turn."""
     is_summarized = (turn.turn_id or 0) <= step.summarized_through
     return is_summarized and position < step.fold_end and position not in step.kept_positions

@@ -19,6 +19,7 @@ from minutebook.planning.plan import Plan
 from minutebook.planning.setup import install_history, install_plan
 from minutebook.planning.summaries import MAX_LEDGER_TOKENS, StepLedger
 from minutebook.planning.task_history import (
+    UNASSIGNED,
     StepFold,
     StepHistory,
     StepVisibility,
@@ -50,15 +51,16 @@ class HistoryText:
         self._folds = histories[-1].folds if histories else ()
 
     def steps(self, history: TaskHistory) -> Iterator[tuple[StepHistory, str]]:
-        """The steps with their text. A substep of a folded step is left out if it has no text."""
+        """The steps with their text.
+
+        A step that is not active and has no text is left out if a parent is folded, or if it is the one for turns outside
+        any step.
+        """
         for step in history.in_order():
             text = "\n\n".join(self._parts(history, step))
             is_active = step.step_id == history.active_step_id
-            if (
-                text
-                or is_active
-                or (step.step_id and all(self._level(parent) == "full" for parent in _parents(history, step)))
-            ):
+            has_full_parents = all(self._level(parent) == "full" for parent in _parents(history, step))
+            if text or is_active or (step.step_id != UNASSIGNED and has_full_parents):
                 yield step, text
 
     def summarized_turns(self) -> list[Turn]:
@@ -67,20 +69,21 @@ class HistoryText:
             turn
             for history in self._histories
             for step in history.steps
-            if (last := last_summarized_turn(history, step))
+            if (last_id := last_summarized_turn(history, step))
             for turn in self._without_message(step.turns)
-            if _number(turn) <= last
+            if _turn_id(turn) <= last_id
         ]
 
     def _parts(self, history: TaskHistory, step: StepHistory) -> Iterator[str]:
-        """The texts for the turns of a step that are in no message, except those that the text of a folded parent replaces."""
-        level, folded_parents = self._level(step), [step for step in _parents(history, step) if step.level != "full"]
+        """The texts for the turns of a step that are in no message, without the turns that a folded parent's summary covers."""
+        level = self._level(step)
+        folded_parents = [parent for parent in _parents(history, step) if parent.level != "full"]
         replaced_through = max((parent.summarized_through for parent in folded_parents), default=0)
         summarized_through = 0 if step.level == "full" else step.summarized_through
-        turns = [turn for turn in step.turns if _number(turn) > replaced_through]
-        summarized_turns = [turn for turn in turns if _number(turn) <= summarized_through]
+        turns = [turn for turn in step.turns if _turn_id(turn) > replaced_through]
+        summarized_turns = [turn for turn in turns if _turn_id(turn) <= summarized_through]
         later_turns = (
-            [turn for turn in turns if turn.position is None and _number(turn) > summarized_through]
+            [turn for turn in turns if turn.position is None and _turn_id(turn) > summarized_through]
             if step.detached
             else []
         )
@@ -89,7 +92,7 @@ class HistoryText:
         elif summarized_turns or (summarized_through and not folded_parents):
             yield from self._replacement(step, level, summarized_turns)
             yield from map(_turn_text, later_turns)
-        elif later_turns and not folded_parents:
+        elif later_turns and not folded_parents:  # no summary covers these turns; only the resolver folds the step
             yield from self._replacement(step, level, later_turns)
         else:
             yield from map(_turn_text, later_turns)
@@ -107,6 +110,7 @@ class HistoryText:
         return [turn for turn in turns if turn.position is None or _is_folded(self._folds, turn.position)]
 
     def _level(self, step: StepHistory) -> StepVisibility:
+        """How the section shows the step: like `StepHistory.level`, but the resolver may override it."""
         level = self._resolver.resolve(step.step_id, step.visibility if step.summary is not None else None)
         return "full" if level == "summary" and not step.summary else level
 
@@ -126,7 +130,7 @@ def _is_folded(folds: Sequence[StepFold], position: int) -> bool:
     return index >= 0 and position < folds[index].stop
 
 
-def _number(turn: Turn) -> int:
+def _turn_id(turn: Turn) -> int:
     return turn.turn_id or 0
 
 
@@ -143,7 +147,7 @@ _EMPTY: Final = "<no history recorded>"
 class TaskHistorySection(Section[None]):
     """Renders conversation history organized by plan steps.
 
-    It shows what is not in the messages: steps that were summarized, and turns of earlier conversations. A
+    The section shows what is not in the messages: steps that were summarized, and turns of earlier conversations. A
     `StepHistoryManager` leaves the summarized messages out of the view, so that nothing is sent twice. With `model`, the
     model has a tool that reports how full its context is.
 
@@ -211,7 +215,7 @@ class TaskHistorySection(Section[None]):
         problem = None
         outermost = session.outermost if isinstance(session, Session) else session
         if self._session is not None and self._session.outermost is not outermost:
-            problem = "was created with another session than the run's; pass the same session to both, or none to it"
+            problem = "was created with another session than the run's; pass the same session to both, or no session to the section"
         elif not any(isinstance(part, StepHistoryManager) for part in managers_in(manager)):
             problem = (
                 "folds finished steps, but the run has no StepHistoryManager, so their messages are sent all the same; "
@@ -226,22 +230,24 @@ class TaskHistorySection(Section[None]):
         resolver = self._resolver_with_overrides(path, context, histories)
         if not histories:
             return f"{_GUIDE}\n\n{_EMPTY}"
-        texts = HistoryText(histories, resolver)
+        history_text = HistoryText(histories, resolver)
         parts = [_GUIDE]
         for history in histories[:-1]:
-            lines = [f"Step {step.step_id}, {step.step_title}: {text}" for step, text in texts.steps(history) if text]
+            lines = [
+                f"Step {step.step_id}, {step.step_title}: {text}" for step, text in history_text.steps(history) if text
+            ]
             parts += [f"**Earlier task**: {history.objective}", *lines] if lines else []
         latest = histories[-1]
         if latest.objective:
             parts.append(f"**Objective**: {latest.objective}")
-        steps = []
-        for index, (step, text) in enumerate(texts.steps(latest), 1):
+        step_texts = []
+        for index, (step, text) in enumerate(history_text.steps(latest), 1):
             marker = " [active]" if step.step_id == latest.active_step_id else ""
             heading = f"{'#' * min(depth + 3, 6)} {number.rstrip('.')}.{index}. {step.step_title}{marker}"
-            steps.append(f"{heading}\n\n{text}".strip())
-        if ledger := self._ledger(context, texts.summarized_turns(), "\n\n".join([*parts, *steps])):
+            step_texts.append(f"{heading}\n\n{text}".strip())
+        if ledger := self._ledger(context, history_text.summarized_turns(), "\n\n".join([*parts, *step_texts])):
             parts.append(ledger)  # before the steps: after them it would seem to belong to the last one
-        parts += steps
+        parts += step_texts
         return "\n\n".join(parts if len(parts) > 1 else [*parts, _EMPTY])
 
     def _ledger(self, context: RenderContext, turns: Sequence[Turn], section_text: str) -> str:
@@ -276,8 +282,8 @@ class TaskHistorySection(Section[None]):
     ) -> StepVisibilityResolver:
         """The resolver with the call's overrides of single steps, as in `(…, "task-history", "step-3")`.
 
-        With `expand="view"`, overrides to full are ignored: they are those that the tool requested. The session stores the
-        expansion, and a later summary of the step must replace it.
+        With `expand="view"`, overrides to full are ignored. They come from the expand tool, which has also stored the expansion
+        in the session, and a later summary of the step must be able to end it.
 
         Raises:
             InvalidSetting: there is no such step.

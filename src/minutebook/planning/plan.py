@@ -10,7 +10,7 @@ StepStatus: TypeAlias = Literal["pending", "in_progress", "done"]
 
 MAX_DEPTH: Final = 3
 """The maximum nesting of steps; a step without a parent has depth 1."""
-_MARKS: Final[dict[str, str]] = {"pending": " ", "in_progress": ">", "done": "x"}
+_STATUS_MARKS: Final[dict[str, str]] = {"pending": " ", "in_progress": ">", "done": "x"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Plan:
         if not self.steps:
             yield "<no steps yet>"
         for step in in_order(self.steps):
-            yield f"{'  ' * (self.depth_of(step.step_id) - 1)}- [{_MARKS[step.status]}] {step.step_id}. {step.title}"
+            yield f"{'  ' * (self.depth_of(step.step_id) - 1)}- [{_STATUS_MARKS[step.status]}] {step.step_id}. {step.title}"
 
 
 def in_order(steps: tuple[PlanStep, ...], parent_id: int | None = None) -> Iterator[PlanStep]:

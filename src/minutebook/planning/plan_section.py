@@ -105,9 +105,9 @@ class PlanningToolsSection(Section[None]):
 
     def _tools(self) -> list[AnyTool]:
         handlers: dict[str, Callable[..., Any]] = {
-            SETUP_PLAN: self._set_up,
-            ADD_STEP: self._add,
-            UPDATE_STEP: self._update,
+            SETUP_PLAN: self._set_up_plan,
+            ADD_STEP: self._add_steps,
+            UPDATE_STEP: self._update_step,
         }
         return [
             # `tool` names the class of the parameters after the tool, and errors show that name: create it without the prefix.
@@ -115,10 +115,12 @@ class PlanningToolsSection(Section[None]):
                 replace(tool(handler, name=name.removeprefix("planning_"), idempotent=True), name=name)
                 for name, handler in handlers.items()
             ),
-            Tool[None, Plan](name=READ_PLAN, description="Read the current plan.", handler=self._read, idempotent=True),
+            Tool[None, Plan](
+                name=READ_PLAN, description="Read the current plan.", handler=self._read_plan, idempotent=True
+            ),
         ]
 
-    async def _set_up(
+    async def _set_up_plan(
         self,
         objective: Annotated[str, "The goal, in one sentence."],
         steps: Annotated[tuple[str, ...], "The titles of the steps, in order.", {"min_length": 1}],
@@ -131,7 +133,7 @@ class PlanningToolsSection(Section[None]):
         session.dispatch(SetupPlan(objective, _new_steps(session, steps, None)))
         return _result("Plan created.", session)
 
-    async def _add(
+    async def _add_steps(
         self,
         steps: Annotated[tuple[str, ...], "The titles of the new steps, in order.", {"min_length": 1}],
         parent_id: Annotated[int | None, "ID of the parent step, to add substeps."] = None,
@@ -150,7 +152,7 @@ class PlanningToolsSection(Section[None]):
         session.dispatch(AddStep(_new_steps(session, steps, parent_id)))
         return _result("Steps added.", session)
 
-    async def _update(
+    async def _update_step(
         self,
         step_id: Annotated[int, "ID of the step."],
         status: Annotated[StepStatus | None, "Its new status."] = None,
@@ -160,17 +162,15 @@ class PlanningToolsSection(Section[None]):
     ) -> ToolResult[Plan]:
         """Change the status or the title of a step."""
         session = require_session(context, self._session)
-        previous = require_plan_step(require_plan(session), step_id)
+        step = require_plan_step(require_plan(session), step_id)
         title = None if title is None else require_line("title", title, MAX_TITLE_CHARACTERS)
         if status is None and title is None:
             raise ToolValidationError("Pass a new status (pending, in_progress or done), a new title, or both.")
         session.dispatch(UpdateStep(step_id, status, title))
-        outcome = (
-            await self._after_step_done(session, step_id) if status == "done" and previous.status != "done" else ""
-        )
-        return _result(f"Step {step_id} is {status or previous.status}.{outcome}", session)
+        follow_up = await self._after_step_done(session, step_id) if status == "done" and step.status != "done" else ""
+        return _result(f"Step {step_id} is {status or step.status}.{follow_up}", session)
 
-    async def _read(self, params: None, *, context: ToolContext) -> ToolResult[Plan]:  # noqa: ARG002 - no parameters
+    async def _read_plan(self, params: None, *, context: ToolContext) -> ToolResult[Plan]:  # noqa: ARG002 - no parameters
         return ToolResult.ok("", require_plan(require_session(context, self._session)))
 
     async def _after_step_done(self, session: Session, step_id: int) -> str:

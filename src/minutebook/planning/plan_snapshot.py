@@ -13,15 +13,15 @@ _TYPES: Final = TypeRegistry(*PLAN_SLICES)
 
 
 class PlanChanges:
-    """Finds the changes of a session's plan and history."""
+    """Tells whether the plan and the history of a session have changed since they were stored."""
 
     def __init__(self) -> None:
-        self._stored: list[Any] = []
+        self._stored_values: list[Any] = []
         """The values that were stored last."""
 
     def data(self, session: SessionProtocol) -> dict[str, Any] | None:
-        """The plan and its history as JSON data; None if they are as they were when `note_stored` was called."""
-        if not isinstance(session, Session) or self._values(session) == self._stored:
+        """The plan and its history as JSON data; None if they have not changed since the last `note_stored`."""
+        if not isinstance(session, Session) or self._values(session) == self._stored_values:
             return None
         return {
             slice_type.__name__: _TYPES.to_data(slice_type, session.query(slice_type).slice())
@@ -29,8 +29,9 @@ class PlanChanges:
         }
 
     def note_stored(self, session: SessionProtocol) -> None:
+        """Take the session's current plan and history as stored."""
         if isinstance(session, Session):
-            self._stored = self._values(session)
+            self._stored_values = self._values(session)
 
     @staticmethod
     def _values(session: Session) -> list[Any]:

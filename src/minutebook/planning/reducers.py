@@ -51,10 +51,10 @@ _REQUIRED: Final = {
 }
 
 
-def on(*events: type, slice_type: type = TaskHistory, starts: bool = False) -> Callable[[Reduce], Reduce]:
+def on(*events: type, slice_type: type = TaskHistory, allows_empty: bool = False) -> Callable[[Reduce], Reduce]:
     """Register a function of the slice's values and the event as the reducer of these events.
 
-    The context is passed if the function has a parameter for it. Unless `starts` is true, the slice must have a value.
+    The context is passed if the function has a parameter for it. Unless `allows_empty` is true, the slice must have a value.
     """
 
     def register(reduce: Reduce) -> Reduce:
@@ -62,7 +62,7 @@ def on(*events: type, slice_type: type = TaskHistory, starts: bool = False) -> C
 
         @wraps(reduce)  # errors name the function
         def reducer(values: Sequence[Any], event: Any, *, context: ReducerContext) -> Any:
-            if not values and not starts:
+            if not values and not allows_empty:
                 raise MissingSetting(*_REQUIRED[slice_type])
             return reduce(values, event, context=context) if takes_context else reduce(values, event)
 
@@ -72,7 +72,7 @@ def on(*events: type, slice_type: type = TaskHistory, starts: bool = False) -> C
     return register
 
 
-@on(SetupPlan, slice_type=Plan, starts=True)
+@on(SetupPlan, slice_type=Plan, allows_empty=True)
 def with_new_plan(plans: Sequence[Plan], event: SetupPlan) -> Append[Plan]:
     if not event.objective.strip():
         raise InvalidSetting("objective", event.objective, "a text that is not empty")
@@ -109,9 +109,12 @@ def next_step_id(plans: Sequence[Plan]) -> int:
     return 1 + max((step.step_id for plan in plans for step in plan.steps), default=0)
 
 
-@on(SetupPlan, InitializeTaskHistory, starts=True)
+@on(SetupPlan, InitializeTaskHistory, allows_empty=True)
 def with_new_task(histories: Sequence[TaskHistory], event: SetupPlan | InitializeTaskHistory) -> Histories:
-    """Start a history for the plan. The previous one stays, unless it had no plan yet: then it becomes this plan's."""
+    """Start a history for the plan, or add its steps to the newest history if that has no plan yet.
+
+    `InitializeTaskHistory` also adds the steps to the newest history if that has the same objective.
+    """
     *earlier, latest = histories or (TaskHistory(""),)
     if isinstance(event, InitializeTaskHistory) and latest.objective == event.objective:
         return (*earlier, _with_plan_steps(latest, event.steps))
@@ -122,7 +125,7 @@ def with_new_task(histories: Sequence[TaskHistory], event: SetupPlan | Initializ
     return with_moved_fold_ends([*earlier, previous, _with_plan_steps(task, event.steps)])
 
 
-@on(TaskHistory, starts=True)
+@on(TaskHistory, allows_empty=True)
 def with_replacement(histories: Sequence[TaskHistory], event: TaskHistory) -> Histories:
     """Replace the newest history."""
     return (*histories[:-1], event)
@@ -141,14 +144,14 @@ def with_update(histories: Sequence[TaskHistory], event: UpdateStep, *, context:
     When a substep is done and its parent is in progress, the parent becomes active again.
     """
     *earlier, latest = histories
-    active = latest.active_step_id
+    active_step_id = latest.active_step_id
     if event.status == "in_progress":
-        active = event.step_id
-    elif event.status is not None and active == event.step_id:
-        active = _parent_in_progress(context.session.query(Plan).latest(), event.step_id)
+        active_step_id = event.step_id
+    elif event.status is not None and active_step_id == event.step_id:
+        active_step_id = _parent_in_progress(context.session.query(Plan).latest(), event.step_id)
     if title := event.title:
         latest = _with_changes(latest, {event.step_id}, lambda step: replace(step, step_title=title))
-    return with_moved_fold_ends([*earlier, replace(latest, active_step_id=active)])
+    return with_moved_fold_ends([*earlier, replace(latest, active_step_id=active_step_id)])
 
 
 @on(SetActiveStep)
@@ -201,7 +204,7 @@ def with_pin(histories: Sequence[TaskHistory], event: PinStep) -> Histories:
     return _with_step(histories, event.step_id, change)
 
 
-@on(AppendTurn, starts=True)
+@on(AppendTurn, allows_empty=True)
 def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: ReducerContext) -> Sequence[TaskHistory]:
     """Add a turn that was not recorded in this session, unless the history has it already.
 
@@ -216,20 +219,20 @@ def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: R
         return histories
     if event.step_id is not None and latest.step(event.step_id) is None:
         raise InvalidSetting("step_id", event.step_id, "the id of a step of the history, or None for the active one")
-    number = max(latest.next_turn_id, turn.turn_id or 0)
-    turn = replace(turn, turn_id=turn.turn_id or number, created_at=turn.created_at or context.now)
-    latest = replace(latest, next_turn_id=number + 1)
+    highest_id = max(latest.next_turn_id, turn.turn_id or 0)
+    turn = replace(turn, turn_id=turn.turn_id or highest_id, created_at=turn.created_at or context.now)
+    latest = replace(latest, next_turn_id=highest_id + 1)
     step_id = _current_step_id(latest) if event.step_id is None else event.step_id
     return (*earlier, _with_turn(latest, step_id, turn))
 
 
-@on(ConversationRecorded, starts=True)
+@on(ConversationRecorded, allows_empty=True)
 def with_recorded_message(
     values: Sequence[TaskHistory], event: ConversationRecorded, *, context: ReducerContext
 ) -> Sequence[TaskHistory]:
     """Add a recorded message to the active step; a tool result goes to the step that made the call.
 
-    Messages of an evaluation that runs inside this one, or outside it, belong to another conversation and another history.
+    Messages of a nested or an outer evaluation belong to another conversation and another history.
     Prompts and other system messages are not turns. A message at a position that is already in use starts a different
     conversation from there on: the turns after it stay in the history and lose their position.
     """
@@ -248,20 +251,21 @@ def with_recorded_message(
 
 def _with_entry(histories: Histories, entry: ConversationEntry, position: int | None) -> Histories:
     latest = histories[-1]
-    number = latest.next_turn_id
-    call = next((call for call in latest.open_calls if call.call_id == entry.tool_call_id), None)
-    task, step_id = (call.task, call.step_id) if call else (len(histories) - 1, _current_step_id(latest))
-    turn = Turn.of(entry, number, position, entry.tool_name or (call.tool_name if call else None))
-    if entry.role is MessageRole.TOOL:
-        open_calls = tuple(other for other in latest.open_calls if other is not call)
+    turn_id = latest.next_turn_id
+    answered_call = next((call for call in latest.open_calls if call.call_id == entry.tool_call_id), None)
+    if answered_call is None:
+        task, step_id, tool_name = len(histories) - 1, _current_step_id(latest), entry.tool_name
     else:
-        open_calls = tuple(
-            OpenCall(new_call.id, new_call.name, task, step_id, number) for new_call in entry.tool_calls or ()
-        )
-    histories = (*histories[:-1], replace(latest, next_turn_id=number + 1, open_calls=open_calls))
+        task, step_id, tool_name = answered_call.task, answered_call.step_id, entry.tool_name or answered_call.tool_name
+    turn = Turn.of(entry, turn_id, position, tool_name)
+    if entry.role is MessageRole.TOOL:
+        open_calls = tuple(call for call in latest.open_calls if call is not answered_call)
+    else:
+        open_calls = tuple(OpenCall(call.id, call.name, task, step_id, turn_id) for call in entry.tool_calls or ())
+    histories = (*histories[:-1], replace(latest, next_turn_id=turn_id + 1, open_calls=open_calls))
     history = _with_turn(histories[task], step_id, turn)
-    if call is not None:
-        history = _with_result_covered(history, call, number)
+    if answered_call is not None:
+        history = _with_result_covered(history, answered_call, turn_id)
     return (*histories[:task], history, *histories[task + 1 :])
 
 
@@ -279,8 +283,8 @@ def _existing_turn(histories: Sequence[TaskHistory], turn: Turn) -> Turn | None:
 
 def _current_step_id(latest: TaskHistory) -> int:
     """The id of the active step, or `UNASSIGNED` if no step is active."""
-    active = latest.active_step_id
-    return UNASSIGNED if active is None or latest.step(active) is None else active
+    step_id = latest.active_step_id
+    return UNASSIGNED if step_id is None or latest.step(step_id) is None else step_id
 
 
 def _with_turn(history: TaskHistory, step_id: int, turn: Turn) -> TaskHistory:
@@ -293,33 +297,33 @@ def _with_turn(history: TaskHistory, step_id: int, turn: Turn) -> TaskHistory:
     return _with_changes(history, {step_id}, change)
 
 
-def _with_result_covered(history: TaskHistory, call: OpenCall, number: int) -> TaskHistory:
+def _with_result_covered(history: TaskHistory, call: OpenCall, result_turn_id: int) -> TaskHistory:
     """The history in which every summary that covers this call also covers its result."""
-    covering = {
+    covering_step_ids = {
         step.step_id
         for step in history.chain(call.step_id)
         if step.summary is not None and step.summarized_through >= call.turn_id
     }
 
     def change(step: StepHistory) -> StepHistory:
-        return replace(step, summarized_through=max(step.summarized_through, number))
+        return replace(step, summarized_through=max(step.summarized_through, result_turn_id))
 
-    return _with_changes(history, covering, change) if covering else history
+    return _with_changes(history, covering_step_ids, change) if covering_step_ids else history
 
 
 def _with_extent(histories: Histories, position: int, entry: ConversationEntry, *, is_prompt: bool) -> Histories:
     *earlier, latest = histories
     extent = replace(latest.extent, length=position + 1)
     if entry.role is MessageRole.USER:
-        first = extent.first_request
-        extent = replace(extent, newest_request=position, first_request=position if first is None else first)
+        first_request = position if extent.first_request is None else extent.first_request
+        extent = replace(extent, newest_request=position, first_request=first_request)
     if entry.role is not MessageRole.TOOL and not (is_prompt and entry.role is MessageRole.SYSTEM):
         extent = replace(extent, last_exchange_start=position)
     return (*earlier, replace(latest, extent=extent))
 
 
 def _without_positions_from(histories: Histories, position: int) -> Histories:
-    """The histories when another conversation starts at this position."""
+    """The histories after another conversation has started at this position: later turns lose their position."""
 
     def is_after(turn: Turn) -> bool:
         return turn.position is not None and turn.position >= position
@@ -338,10 +342,10 @@ def _without_positions_from(histories: Histories, position: int) -> Histories:
         for turn in step.turns
         if turn.role == "user" and turn.position is not None
     )
-    first = latest.extent.first_request
+    first_request = latest.extent.first_request
     extent = ConversationExtent(
         length=position,
-        first_request=first if first is not None and first < position else None,
+        first_request=first_request if first_request is not None and first_request < position else None,
         newest_request=max(requests, default=None),
     )
     return with_folds([*earlier, replace(latest, extent=extent, open_calls=())])
@@ -380,14 +384,14 @@ def _with_plan_steps(history: TaskHistory, steps: Sequence[PlanStep]) -> TaskHis
 
 
 def _last_seen_turn(latest: TaskHistory) -> int:
-    """The last turn that the model has seen completely when it writes a summary.
+    """The id of the last turn that the model has seen completely when it writes a summary.
 
     The model has not seen the results of open calls, so a summary cannot cover these calls. The results of planning tools
     do not matter: the plan and the history show the same.
     """
-    last = latest.next_turn_id - 1
-    open_turns = [call.turn_id for call in latest.open_calls if call.tool_name not in PLANNING_TOOLS]
-    return min([last, *(turn_id - 1 for turn_id in open_turns)])
+    newest_turn_id = latest.next_turn_id - 1
+    open_turn_ids = [call.turn_id for call in latest.open_calls if call.tool_name not in PLANNING_TOOLS]
+    return min([newest_turn_id, *(turn_id - 1 for turn_id in open_turn_ids)])
 
 
 def _parent_in_progress(plan: Plan | None, step_id: int) -> int | None:

@@ -14,12 +14,12 @@ from minutebook.session.scope import NestedSession
 from minutebook.session.state import Session
 
 PLAN_SLICES: Final[tuple[type, ...]] = (Plan, TaskHistory)
-"""The slices that a nested evaluation has for itself."""
+"""The slices of which a nested evaluation has its own values."""
 
 
 @contextmanager
 def evaluation_session(session: SessionProtocol, evaluation_id: UUID) -> Iterator[SessionProtocol]:
-    """The session of an evaluation: a `NestedSession` with its own plan while another evaluation of it is in progress.
+    """The session of an evaluation: this one, or a `NestedSession` with its own plan if another evaluation is using it.
 
     A tool may evaluate another prompt on the session of its run. Positions in the history are those of one conversation,
     so the two evaluations cannot share a history, nor the plan that it follows.
@@ -66,9 +66,9 @@ def sync_plan_to_history(session: Session) -> None:
         history = session.query(TaskHistory).latest()
         assert history is not None
     step_ids = {step.step_id for step in history.steps}
-    missing = tuple(step for step in plan.steps if step.step_id not in step_ids)
-    if missing:
-        session.dispatch(AddHistorySteps(missing))
-    in_progress = [step.step_id for step in plan.steps if step.status == "in_progress"]
-    if in_progress and history.active_step_id not in in_progress:
-        session.dispatch(SetActiveStep(in_progress[-1]))
+    missing_steps = tuple(step for step in plan.steps if step.step_id not in step_ids)
+    if missing_steps:
+        session.dispatch(AddHistorySteps(missing_steps))
+    in_progress_ids = [step.step_id for step in plan.steps if step.status == "in_progress"]
+    if in_progress_ids and history.active_step_id not in in_progress_ids:
+        session.dispatch(SetActiveStep(in_progress_ids[-1]))

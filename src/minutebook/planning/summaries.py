@@ -29,7 +29,7 @@ _KINDS: Final = ("paths", "ids", "URLs", "commands")
 _WORD: Final = re.compile(r"\w+")
 _MIN_WORD_LENGTH: Final = 4
 """Shorter words do not relate a fact to a step."""
-_OPEN_STEPS_SHARE: Final = 2
+_OPEN_STEPS_DIVISOR: Final = 2
 """At most 1/2 of the tokens are for the facts of open steps, so that the others have room too."""
 
 
@@ -38,9 +38,9 @@ class StepLedger:
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
-        self._count = counter_for(None).count
+        self._count_tokens = counter_for(None).count
         self._facts: dict[int | None, tuple[Turn, FactKeys]] = {}
-        self._last: tuple[object, str] = (None, "")
+        self._last_call: tuple[object, str] = (None, "")
         """The arguments and the result of the last call of `text`."""
 
     def text(self, turns: Sequence[Turn], *, section_text: str, open_titles: Iterable[str]) -> str:
@@ -49,44 +49,50 @@ class StepLedger:
         `open_titles` are the titles of the steps that are not done.
         """
         arguments = (tuple(turns), section_text, tuple(open_titles))
-        last_arguments, text = self._last
+        last_arguments, text = self._last_call
         if last_arguments != arguments:
             text = self._write(*arguments)
-            self._last = (arguments, text)
+            self._last_call = (arguments, text)
         return text
 
     def _write(self, turns: tuple[Turn, ...], section_text: str, open_titles: tuple[str, ...]) -> str:
-        uses = {key: count for key, count in self._uses(turns).items() if key[1] not in section_text}
-        relevance = _relevance(uses, open_titles)
-        relevant = sorted(relevance, key=lambda key: (-relevance[key], -uses[key], key))
-        others = sorted(uses, key=lambda key: (-uses[key] / self._cost(key), key))
+        weights = {key: weight for key, weight in self._weights(turns).items() if key[1] not in section_text}
+        relevance = _relevance(weights, open_titles)
+        relevant_keys = sorted(relevance, key=lambda key: (-relevance[key], -weights[key], key))
+        all_keys = sorted(weights, key=lambda key: (-weights[key] / self._cost(key), key))
         lines: dict[str, list[str]] = {}
-        max_tokens = self._max_tokens - self._count(LEDGER_HEADING)
-        used = self._fill(lines, ((OPEN_STEPS, key) for key in relevant), max_tokens // _OPEN_STEPS_SHARE)
+        max_tokens = self._max_tokens - self._count_tokens(LEDGER_HEADING)
+        used_tokens = self._add_facts(
+            lines, ((OPEN_STEPS, key) for key in relevant_keys), max_tokens // _OPEN_STEPS_DIVISOR
+        )
         listed = {text for line in lines.values() for text in line}
-        self._fill(lines, ((key[0], key) for key in others if key[1] not in listed), max_tokens - used)
-        order = [kind for kind in (OPEN_STEPS, *_KINDS) if kind in lines]
-        return "\n".join([LEDGER_HEADING, *(f"- {kind}: {' '.join(lines[kind])}" for kind in order)]) if order else ""
+        self._add_facts(lines, ((key[0], key) for key in all_keys if key[1] not in listed), max_tokens - used_tokens)
+        labels = [label for label in (OPEN_STEPS, *_KINDS) if label in lines]
+        if not labels:
+            return ""
+        return "\n".join([LEDGER_HEADING, *(f"- {label}: {' '.join(lines[label])}" for label in labels)])
 
-    def _fill(self, lines: dict[str, list[str]], keys: Iterable[tuple[str, FactKey]], max_tokens: int) -> int:
-        """Add the facts that fit to their lines, and return the tokens used."""
-        used = 0
-        for line, key in keys:
-            cost = self._cost(key) + (0 if line in lines else self._count(line) + 3)
-            if used + cost <= max_tokens:
-                used += cost
-                lines.setdefault(line, []).append(_fact_text(key))
-        return used
+    def _add_facts(self, lines: dict[str, list[str]], facts: Iterable[tuple[str, FactKey]], max_tokens: int) -> int:
+        """Add each fact that fits to the line with its label, and return the tokens used."""
+        used_tokens = 0
+        for label, key in facts:
+            cost = self._cost(key) + (0 if label in lines else self._count_tokens(label) + 3)
+            if used_tokens + cost <= max_tokens:
+                used_tokens += cost
+                lines.setdefault(label, []).append(_fact_text(key))
+        return used_tokens
 
     def _cost(self, key: FactKey) -> int:
-        return self._count(_fact_text(key)) + 1
+        """The tokens of the fact and of the space before it."""
+        return self._count_tokens(_fact_text(key)) + 1
 
-    def _uses(self, turns: Iterable[Turn]) -> Counter[FactKey]:
-        uses: Counter[FactKey] = Counter()
+    def _weights(self, turns: Iterable[Turn]) -> Counter[FactKey]:
+        """How often each fact is used in the turns. A use outside tool results has more weight."""
+        weights: Counter[FactKey] = Counter()
         for turn in turns:
             weight = 1 if turn.role == "tool" else DEFAULT_WEIGHTS.outside_results
-            uses.update(dict.fromkeys(self._facts_of(turn), weight))
-        return uses
+            weights.update(dict.fromkeys(self._facts_of(turn), weight))
+        return weights
 
     def _facts_of(self, turn: Turn) -> FactKeys:
         cached = self._facts.get(turn.turn_id)
@@ -157,8 +163,8 @@ async def auto_summarize_step(
     """Have a model summarize all turns of a step, and show the summary in place of the step.
 
     The model is called in a separate session, so the call does not appear in the history. A step that is longer than
-    `max_input_tokens` is read in chunks. The last `keep_tokens` tokens of the conversation stay in the
-    prompt until the plan changes again.
+    `max_input_tokens` is summarized in chunks. The last `keep_tokens` tokens of the conversation stay in the prompt until the
+    plan changes again.
 
     Raises:
         ToolValidationError: there is no such step.
@@ -172,8 +178,8 @@ async def auto_summarize_step(
     request = SummaryRequest(messages, max_tokens=_MAX_TOKENS)
 
     async def ask(question: str) -> Any:
-        with Session() as child:
-            return await adapter.evaluate(_PROMPT, session=child, request=question, max_calls=1)
+        with Session() as summary_session:
+            return await adapter.evaluate(_PROMPT, session=summary_session, request=question, max_calls=1)
 
     async def write(chunk: str, previous: str | None) -> str:
         question = f"Step: {step.step_title}\n\n{quotation(chunk, previous)}\n\nWrite the minutes in 1-3 sentences."

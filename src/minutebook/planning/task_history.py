@@ -81,7 +81,7 @@ class Turn:
 def extractive_summary(step: "StepHistory", max_turns: int = 3, *, max_characters: int | None = None) -> str:
     """The first turn, the last turn and the most informative ones between them, in order.
 
-    With `max_characters`, every turn is cut to an equal share.
+    If they are longer than `max_characters`, every turn is cut to an equal share.
 
     Raises:
         InvalidSetting: `max_turns` or `max_characters` is less than 1.
@@ -99,7 +99,8 @@ def extractive_summary(step: "StepHistory", max_turns: int = 3, *, max_character
 def key_turns(turns: Sequence[Turn], max_turns: int = 3) -> list[Turn]:
     """The most informative turns, at most `max_turns`, in order.
 
-    The last and the first turn come first, then tool results before other turns, each by the number of distinctive terms.
+    They are selected in this order: the last turn, the first turn, tool results, other turns. Within the last two groups,
+    turns with more distinctive terms come first.
 
     Raises:
         InvalidSetting: `max_turns` is less than 1.
@@ -112,9 +113,9 @@ def key_turns(turns: Sequence[Turn], max_turns: int = 3) -> list[Turn]:
     def information(index: int) -> tuple[bool, int, int]:
         return turns[index].role == "tool", len(distinctive_terms(turns[index].content[:5_000])), index
 
-    last = len(turns) - 1
-    between = sorted(range(1, last), key=information, reverse=True)
-    return [turns[index] for index in sorted([last, 0, *between][:max_turns])]
+    last_index = len(turns) - 1
+    middle_indexes = sorted(range(1, last_index), key=information, reverse=True)
+    return [turns[index] for index in sorted([last_index, 0, *middle_indexes][:max_turns])]
 
 
 def excerpt(text: str, max_characters: int) -> str:
@@ -127,14 +128,14 @@ StepVisibility: TypeAlias = Literal["full", "condensed", "summary", "title"]
 
 DEFAULT_KEEP_TOKENS: Final = 4_000
 """Tokens at the end of the conversation that a summary does not replace."""
-_MAX_KEEP_SHARE: Final = 8
-"""At most this fraction (1/8) of the model's window is kept."""
+_WINDOW_DIVISOR: Final = 8
+"""At most 1/8 of the model's window is kept."""
 _LEVELS: Final[tuple[StepVisibility, ...]] = get_args(StepVisibility)
 
 
 def default_keep_tokens(model: ModelInfo | None) -> int:
     """`DEFAULT_KEEP_TOKENS`, or less if the model's window is small."""
-    return DEFAULT_KEEP_TOKENS if model is None else min(DEFAULT_KEEP_TOKENS, model.room() // _MAX_KEEP_SHARE)
+    return DEFAULT_KEEP_TOKENS if model is None else min(DEFAULT_KEEP_TOKENS, model.room() // _WINDOW_DIVISOR)
 
 
 def _require_level(name: str, level: object) -> None:
@@ -145,8 +146,8 @@ def _require_level(name: str, level: object) -> None:
 class StepVisibilityResolver:
     """Resolves visibility for individual history steps: an override, else what the history stores.
 
-    It affects the section only. Which messages are left out depends on the history alone, so no text is lost: a step that
-    is folded in the history and `full` here is shown in full in the section.
+    The resolver affects the section only. Which messages are left out depends on the history alone, so no text is lost: a
+    step that is folded in the history and `full` here is shown in full in the section.
 
     Raises:
         InvalidSetting: the default or an override is not a `StepVisibility`.

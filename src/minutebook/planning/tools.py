@@ -56,7 +56,9 @@ def require_plan(session: Session) -> Plan:
 def require_plan_step(plan: Plan, step_id: int) -> PlanStep:
     step = plan.step(step_id)
     if step is None:
-        raise ToolValidationError(f"The plan has no step {step_id}. {_ids([step.step_id for step in plan.steps])}")
+        raise ToolValidationError(
+            f"The plan has no step {step_id}. {_step_list([step.step_id for step in plan.steps])}"
+        )
     return step
 
 
@@ -71,7 +73,7 @@ def require_step(session: Session, step_id: int) -> tuple[TaskHistory, StepHisto
         if step_id == UNASSIGNED:
             raise ToolValidationError("There are no turns outside the steps.")
         step_ids = [step.step_id for history in histories for step in history.steps]
-        raise ToolValidationError(f"There is no step {step_id}. {_ids(step_ids) if step_ids else NO_PLAN}")
+        raise ToolValidationError(f"There is no step {step_id}. {_step_list(step_ids) if step_ids else NO_PLAN}")
     return history, step
 
 
@@ -98,15 +100,16 @@ def _require_summary(text: str) -> str:
     return summary
 
 
-def _ids(step_ids: list[int]) -> str:
+def _step_list(step_ids: list[int]) -> str:
     return f"Steps: {', '.join(map(str, step_ids))}." if step_ids else "It has no steps; add some first."
 
 
 Recommendation: TypeAlias = Literal["ok", "consider_summarizing", "urgent"]
 
 CONSIDER_SHARE: Final = 0.7
+"""The share of the window from which `ContextPressure` recommends `consider_summarizing`."""
 URGENT_SHARE: Final = 0.9
-"""The shares of the window from which `ContextPressure` recommends `consider_summarizing` and `urgent`."""
+"""The share of the window from which it recommends `urgent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +230,12 @@ class HistoryTools:
     ) -> ToolResult[StepHistory]:
         session = require_session(context, self.default_session)
         history, step = require_step(session, step_id)
-        last = last_summarized_turn(history, step)
-        turns = [turn for turn in history.turns_of(step_id) if (turn.turn_id or 0) <= last]
-        if not history.turns_of(step_id):
-            raise ToolValidationError(f"Step {step_id} has no turns yet.")
+        turns = history.turns_of(step_id)
         if not turns:
+            raise ToolValidationError(f"Step {step_id} has no turns yet.")
+        last_id = last_summarized_turn(history, step)
+        hidden_turns = [turn for turn in turns if (turn.turn_id or 0) <= last_id]
+        if not hidden_turns:
             raise ToolValidationError(f"Step {step_id} is already shown in full; read it in the conversation.")
         if self.expand_in_view:
             if step.level == "full":
@@ -241,7 +245,7 @@ class HistoryTools:
             session.dispatch(ExpandStep(step_id, reason))
             path = (self.key, f"step-{step_id}")
             raise VisibilityExpansionRequired({path: SectionVisibility.FULL}, reason, [".".join(path)])
-        text = f"Step {step_id}, {step.step_title}, in full:\n\n{_turns_text(turns)}"
+        text = f"Step {step_id}, {step.step_title}, in full:\n\n{_turns_text(hidden_turns)}"
         return ToolResult.ok(text, step, show_value=False)
 
     async def pin(
@@ -266,11 +270,11 @@ class HistoryTools:
         """Read some turns of a step once, without expanding it."""
         _, step = require_step(require_session(context, self.default_session), step_id)
         count = len(step.turns)
-        last = count if last_turn is None else min(last_turn, count)
-        if first_turn > last:
-            raise ToolValidationError(f"Step {step_id} has {count} turns; there are none from {first_turn} to {last}.")
-        text = _turns_text(step.turns[first_turn - 1 : last])
-        return ToolResult.ok(f"Step {step_id}, turns {first_turn} to {last} of {count}:\n\n{text}")
+        end = count if last_turn is None else min(last_turn, count)
+        if first_turn > end:
+            raise ToolValidationError(f"Step {step_id} has {count} turns; there are none from {first_turn} to {end}.")
+        text = _turns_text(step.turns[first_turn - 1 : end])
+        return ToolResult.ok(f"Step {step_id}, turns {first_turn} to {end} of {count}:\n\n{text}")
 
     async def pressure(self, params: None, *, context: ToolContext) -> ToolResult[ContextPressure]:  # noqa: ARG002
         assert self.model is not None

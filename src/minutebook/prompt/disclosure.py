@@ -1,6 +1,6 @@
 """The tools with which a model opens or reads a section that is shown as a summary.
 
-`open_sections` changes the prompt: it raises, and the caller renders the prompt again. `read_section` returns the text and
+`open_sections` changes the prompt: it raises `VisibilityExpansionRequired`, and the caller renders the prompt again. `read_section` returns the text and
 does not change the prompt, so the provider's cache stays valid.
 """
 
@@ -28,13 +28,13 @@ class ReadSectionParams:
     section_key: str = field(metadata={"description": 'Key of the section, as its hint gives it, e.g. "guide.style".'})
 
 
-def _open(params: OpenSectionsParams, *, context: ToolContext) -> ToolResult[None]:
+def _open_sections(params: OpenSectionsParams, *, context: ToolContext) -> ToolResult[None]:
     paths = [_require_summarized(key, context) for key in params.section_keys]
     overrides = dict.fromkeys(paths, SectionVisibility.FULL)
     raise VisibilityExpansionRequired(overrides, params.reason, params.section_keys)
 
 
-def _read(params: ReadSectionParams, *, context: ToolContext) -> ToolResult[str]:
+def _read_section(params: ReadSectionParams, *, context: ToolContext) -> ToolResult[str]:
     path = _require_summarized(params.section_key, context)
     overrides = {**context.rendered_prompt.visibility_overrides, path: SectionVisibility.FULL}
     rendered = context.prompt.render(session=context.session, visibility_overrides=overrides)
@@ -56,14 +56,14 @@ OPEN_SECTIONS: Final[AnyTool] = Tool[OpenSectionsParams, None](
     idempotent=True,
     name="open_sections",
     description="Show sections of the instructions in full that are now shown as a summary, with the tools they bring.",
-    handler=_open,
+    handler=_open_sections,
     accepts_overrides=False,
 )
 READ_SECTION: Final[AnyTool] = Tool[ReadSectionParams, str](
     idempotent=True,
     name="read_section",
     description="Read the full text of a section that is shown as a summary, once, without opening it.",
-    handler=_read,
+    handler=_read_section,
     accepts_overrides=False,
 )
 DISCLOSURE_TOOLS: Final = (OPEN_SECTIONS, READ_SECTION)

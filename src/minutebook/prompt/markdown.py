@@ -24,7 +24,7 @@ _PLACEHOLDER: Final = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<name>[^}]*)\}")
 
 
 class MarkdownSection(Section[Params]):
-    """`MarkdownSection[Params](title=…, key=…, template="… ${field} …")`."""
+    """A section whose text is a template: `MarkdownSection[Params](title=…, key=…, template="… ${field} …")`."""
 
     def __init__(
         self,
@@ -57,19 +57,21 @@ class MarkdownSection(Section[Params]):
         super().check()
         if not isinstance(self.template, str):
             raise InvalidSetting(f"the template of section {self.key!r}", self.template, "a str")
-        cls = self.params_type
-        names = () if cls is None else tuple(field.name for field in fields(cls))
+        params_type = self.params_type
+        field_names = () if params_type is None else tuple(field.name for field in fields(params_type))
         for text in (self.template, self.summary or ""):
             for match in _PLACEHOLDER.finditer(text):
                 name = match["name"]
-                if name is not None and name not in names:
-                    raise InvalidPrompt(
-                        f"the template of section {self.key!r}",
-                        f"has ${{{name}}} but no params; use MarkdownSection[Params](…), or write $${{{name}}} for plain text"
-                        if cls is None
-                        else f"has ${{{name}}}, but {cls.__name__} has no such field (it has {', '.join(names) or 'none'}); "
-                        f"write $${{{name}}} for plain text",
-                    )
+                if name is None or name in field_names:
+                    continue
+                if params_type is None:
+                    problem = f"has ${{{name}}} but no params; use MarkdownSection[Params](…), or"
+                else:
+                    existing = ", ".join(field_names) or "none"
+                    problem = f"has ${{{name}}}, but {params_type.__name__} has no such field (it has {existing});"
+                raise InvalidPrompt(
+                    f"the template of section {self.key!r}", f"{problem} write $${{{name}}} for plain text"
+                )
 
     def body(self, params: Params, depth: int, number: str, *, path: SectionPath, context: RenderContext) -> str:  # noqa: ARG002
         return _with_values(self.template, params)

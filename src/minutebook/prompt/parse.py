@@ -19,15 +19,15 @@ from minutebook.prompt.validation import load_json, validator_of
 
 Out = TypeVar("Out")
 
-_FENCED: Final = re.compile(r"\s*```\w*\n(.*?)\n?```\s*", re.DOTALL)
-_OPENING: Final = re.compile(r'\{(?=\s*["}])')
+_CODE_FENCE: Final = re.compile(r"\s*```\w*\n(.*?)\n?```\s*", re.DOTALL)
+_OBJECT_START: Final = re.compile(r'\{(?=\s*["}])')
 _TOKEN: Final = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|[{}]')  # an unterminated string ends with its line
 
 
 def parse(cls: type[Out], answer: str | Mapping[str, Any], *, coerce: bool = False) -> Out:
     """Parse an answer, which is text or JSON data, into the dataclass.
 
-    Text may have prose or a code fence around its JSON; the first object in it that fits is the answer.
+    Text may have prose or a code fence around its JSON. The first object in the text that fits is the answer.
 
     Raises:
         OutputParseError: no object fits. The message can be sent to the model unchanged.
@@ -43,7 +43,7 @@ def parse(cls: type[Out], answer: str | Mapping[str, Any], *, coerce: bool = Fal
             return value
         type_problems = type_problems or problems
     problems = type_problems or syntax_problems or [Problem("", "contains no JSON object")]
-    raise OutputParseError(cls.__name__, _text(answer), problems)
+    raise OutputParseError(cls.__name__, _answer_text(answer), problems)
 
 
 def parse_arguments(cls: type[Out], arguments: str | Mapping[str, Any], tool_name: str, *, coerce: bool = False) -> Out:
@@ -66,7 +66,7 @@ def parse_arguments(cls: type[Out], arguments: str | Mapping[str, Any], tool_nam
 
 
 def _validate(cls: type[Out], data: Any, *, coerce: bool) -> tuple[Out, list[Problem]]:
-    """The dataclass and the problems of the data; with problems, the first is not valid."""
+    """The dataclass and no problems, or None and the problems of the data."""
     hint: Any = cls
     try:
         value: Out = validator_of(hint, coerce=coerce).validate_python(data)
@@ -78,12 +78,12 @@ def _validate(cls: type[Out], data: Any, *, coerce: bool) -> tuple[Out, list[Pro
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """The JSON value of the whole text, or else every object in it; for an object with a syntax error, the ValueError.
+    """The JSON value of the whole text, or else every object in it. An object with a syntax error is yielded as its error.
 
-    The text from an opening brace to its closing brace is parsed as one value: a part of a broken object is never the
-    answer.
+    The text from an opening brace to its closing brace is parsed as one value, so a part of an invalid object is never
+    taken as the answer.
     """
-    fence = _FENCED.fullmatch(text)
+    fence = _CODE_FENCE.fullmatch(text)
     try:
         yield load_json(fence[1] if fence else text)
     except ValueError:
@@ -97,7 +97,7 @@ def _json_values(text: str) -> Iterator[Any]:
 def _object_texts(text: str) -> Iterator[str]:
     """The text from each brace that may open a JSON object to its closing brace, or to the end if it has none."""
     position = 0
-    while opening := _OPENING.search(text, position):
+    while opening := _OBJECT_START.search(text, position):
         depth, position = 0, opening.start()
         while token := _TOKEN.search(text, position):
             position = token.end()
@@ -108,7 +108,7 @@ def _object_texts(text: str) -> Iterator[str]:
         yield text[opening.start() : position]
 
 
-def _text(answer: str | Mapping[str, Any]) -> str:
+def _answer_text(answer: str | Mapping[str, Any]) -> str:
     if isinstance(answer, str):
         return answer
     try:
@@ -117,7 +117,7 @@ def _text(answer: str | Mapping[str, Any]) -> str:
         return "an object"
 
 
-_FORMAT = """## {number}. Response format
+_RESPONSE_FORMAT = """## {number}. Response format
 
 Answer with one JSON object that fits this JSON Schema, and nothing else:
 
@@ -129,4 +129,4 @@ Answer with one JSON object that fits this JSON Schema, and nothing else:
 @lru_cache(maxsize=256)
 def response_format(output_type: type, number: int) -> str:
     """The last section of a prompt whose answer is a dataclass."""
-    return _FORMAT.format(number=number, schema=json.dumps(json_schema(output_type), ensure_ascii=False))
+    return _RESPONSE_FORMAT.format(number=number, schema=json.dumps(json_schema(output_type), ensure_ascii=False))

@@ -24,6 +24,7 @@ _EXPECTED: Final = {
     "date_type": "text in the format date",
     "is_instance_of": "text in the format uuid",
 }
+"""pydantic's error type → what the value should be. UUIDs are the only type that is checked with `isinstance`."""
 _COMPARISONS: Final = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("more than", "gt"),
@@ -33,6 +34,7 @@ _COMPARISONS: Final = {
     **dict.fromkeys(("string_too_short", "too_short"), ("at least", "min_length")),
     **dict.fromkeys(("string_too_long", "too_long"), ("at most", "max_length")),
 }
+"""pydantic's error type → the comparison in words, and the key of the limit in the error's context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def problems_of(error: ValidationError) -> list[Problem]:
 
 def _expectation(error: Any) -> str | None:
     """What the error expected, or None if the error is of another kind."""
-    if error["type"] == "float_type" and type(error["input"]) is int:
+    if error["type"] == "float_type" and type(error["input"]) is int:  # an int that is too large for a float
         return None
     return error["ctx"]["text"] if error["type"] == "expected" else _EXPECTED.get(error["type"])
 
@@ -93,7 +95,7 @@ def value_text(data: Any) -> str:
         return "an object"
     if isinstance(data, list | tuple):
         return f"a list of {len(data)}"
-    text = json.dumps(data, ensure_ascii=False, default=lambda other: type(other).__name__)
+    text = json.dumps(data, ensure_ascii=False, default=lambda value: type(value).__name__)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
@@ -124,6 +126,7 @@ def validate_union(data: Any, validate: Callable[[Any], Any]) -> Any:
     expectations = []
     for errors in options.values():
         expected = _expectation(errors[0])
+        # An error inside the value means that its type was right: the data was probably written for this option.
         if len(errors) > 1 or len(errors[0]["loc"]) > 1 or not expected:
             raise ValidationError.from_exception_data("union", [_without_option(detail) for detail in errors])
         expectations.append(expected)

@@ -32,6 +32,7 @@ def json_data(value: Any) -> Any:
 
     Raises:
         UnsupportedType: a part of the value has no JSON form.
+        InvalidSetting: a number is not finite.
     """
     if isinstance(value, Enum):
         return json_data(value.value)
@@ -48,7 +49,7 @@ def json_data(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: json_data(getattr(value, field.name)) for field in fields(value) if field.init}
     if isinstance(value, Mapping):
-        return {_key(key): json_data(part) for key, part in value.items()}
+        return {_key_text(key): json_data(part) for key, part in value.items()}
     if isinstance(value, AbstractSet):
         return sorted(map(json_data, value), key=lambda part: json.dumps(part, sort_keys=True))
     if isinstance(value, list | tuple):
@@ -61,7 +62,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(json_data(value), ensure_ascii=False, indent=indent)
 
 
-def _key(key: Any) -> str:
+def _key_text(key: Any) -> str:
     text = key.value if isinstance(key, Enum) else key
     if not isinstance(text, str):
         raise UnsupportedType(f"the key {key!r}", type(key).__name__, "use str keys")
@@ -69,7 +70,9 @@ def _key(key: Any) -> str:
 
 
 _REF: Final = "#/$defs/"
-_NOT_STRICT: Final = frozenset({"default", "minLength", "maxLength", "minProperties", "maxProperties", "uniqueItems"})
+_NON_STRICT_KEYWORDS: Final = frozenset(
+    {"default", "minLength", "maxLength", "minProperties", "maxProperties", "uniqueItems"}
+)
 """Keywords that OpenAI's strict mode rejects."""
 
 
@@ -84,7 +87,7 @@ def json_schema(cls: type, *, strict: bool = False) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _cached_schema(cls: type, strict: bool) -> dict[str, Any]:
-    """The schema, shared by all calls; `json_schema` returns a copy of it."""
+    """The schema that all calls share. `json_schema` returns a copy of it."""
     generated = _Generator(union_format="primitive_type_array").generate(core_schema_of(cls))
     definitions = generated.pop("$defs", {})
     root = generated.get("$ref", "").removeprefix(_REF)
@@ -98,7 +101,7 @@ def _cached_schema(cls: type, strict: bool) -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's generator without titles. It also writes what `validation` puts into the metadata of core schemas."""
+    """Pydantic's generator without titles. It reads the metadata that `validation` puts into core schemas."""
 
     def generate_inner(self, schema: Any) -> dict[str, Any]:
         metadata = schema.get("metadata", {})
@@ -106,9 +109,14 @@ class _Generator(GenerateJsonSchema):
             return dict(metadata["json"])
         generated = super().generate_inner(schema)
         if "dataclass" in metadata:
-            doc = _doc(metadata["dataclass"])
+            description = _description(metadata["dataclass"])
             parts = {"properties": generated["properties"], "required": generated.get("required", [])}
-            return {"type": "object"} | ({"description": doc} if doc else {}) | parts | {"additionalProperties": False}
+            return (
+                {"type": "object"}
+                | ({"description": description} if description else {})
+                | parts
+                | {"additionalProperties": False}
+            )
         if metadata.get("description"):
             generated = generated | {"description": metadata["description"]}
         if metadata.get("default", MISSING) is not MISSING:
@@ -134,7 +142,7 @@ class _Writer:
         if self.strict and (not schema or schema.get("additionalProperties")):
             advice = "in strict mode, use a list of a dataclass with a key and a value, or pass strict=False"
             raise UnsupportedType(where, "dict" if schema else "Any", advice)
-        written = {name: part for name, part in schema.items() if not (self.strict and name in _NOT_STRICT)}
+        written = {name: part for name, part in schema.items() if not (self.strict and name in _NON_STRICT_KEYWORDS)}
         for name in ("items", "additionalProperties"):
             if isinstance(schema.get(name), dict):
                 written[name] = self.write(schema[name], where)
@@ -191,7 +199,7 @@ def _references(part: Any) -> Iterator[str]:
             yield from _references(inner)
 
 
-def _doc(cls: type) -> str:
+def _description(cls: type) -> str:
     """The first paragraph of a dataclass's docstring; "" if it is the signature that `dataclass` generates."""
     doc = cleandoc(cls.__doc__ or "")
     return "" if doc.startswith(f"{cls.__name__}(") else " ".join(doc.partition("\n\n")[0].split())

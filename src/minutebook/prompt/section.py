@@ -20,12 +20,15 @@ Params = TypeVar("Params")
 AnySection: TypeAlias = "Section[Any]"
 
 NO_CONTEXT: Final = RenderContext()
-_KEY: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_SECTION_KEY: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SET_SUMMARY: Final = 'set summary=… or visibility="full"'
 
 
 class Section(ReifiedGeneric, Generic[Params]):
-    """A heading without content: `Section[Params](title=…, key=…)`, or without `[Params]` if it needs no parameters."""
+    """A section with a heading only; subclasses add content.
+
+    Create it as `Section[Params](title=…, key=…)`, or without `[Params]` if it needs no parameters.
+    """
 
     reads_session: ClassVar[bool] = False
     """Whether the text depends on the session, so that the section is rendered again when the session changes."""
@@ -69,14 +72,19 @@ class Section(ReifiedGeneric, Generic[Params]):
         )
 
     def check_run(self, session: SessionProtocol, manager: HistoryManager) -> None:
-        """Called before a run with the run's session and history manager; a section may warn that it needs others."""
+        """Check the session and the history manager of a run before it starts. A section may warn that it needs others."""
         for child in self.children:
             child.check_run(session, manager)
 
     def check(self) -> None:
-        """Raise InvalidSetting if an attribute of the section is invalid. Subclasses extend it."""
+        """Check the attributes of the section. Subclasses extend this method.
+
+        Raises:
+            InvalidSetting: an attribute is invalid.
+            MissingSetting: the section is shown as a summary and has none.
+        """
         where = f"section {self.key!r}"
-        if not _KEY.fullmatch(self.key):
+        if not _SECTION_KEY.fullmatch(self.key):
             raise InvalidSetting("the key of a section", self.key, "1 to 64 lowercase letters, digits, _ and -")
         if not self.title.strip() or "\n" in self.title:
             raise InvalidSetting(f"the title of {where}", self.title, "one line of text")
@@ -133,7 +141,7 @@ class Section(ReifiedGeneric, Generic[Params]):
         visibility: SectionVisibility | None = None,
         context: RenderContext = NO_CONTEXT,
     ) -> str:
-        """The heading and the content. The prompt renders the children after it."""
+        """The heading and the content. The prompt renders the children separately."""
         path = path or (self.key,)
         visibility = visibility or self.effective_visibility(params, path, context)
         if visibility is SectionVisibility.FULL:

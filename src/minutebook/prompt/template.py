@@ -29,8 +29,10 @@ def _with_overrides(
     """The sections with these templates (by dotted key) and these tool descriptions (by name)."""
     overrides = _Overrides(dict(templates), dict(descriptions))
     new_sections = tuple(overrides.apply_to_section(section, ()) for section in sections)
-    for name in (*overrides.templates, *overrides.descriptions):
-        raise InvalidSetting("override", name, "the key of a section or the name of a tool of this prompt")
+    unknown_names = [*overrides.templates, *overrides.descriptions]
+    if unknown_names:
+        expected = "the key of a section or the name of a tool of this prompt"
+        raise InvalidSetting("override", unknown_names[0], expected)
     return new_sections
 
 
@@ -102,7 +104,7 @@ class RenderedPrompt(Generic[Out]):
         return "\n\n".join(section.text for section in self.sections if section.path[: len(path)] == path)
 
     def parse(self, answer: str, *, coerce: bool = False) -> Out:
-        """Parse the answer into the output type, or return it unchanged if that is text.
+        """Parse the answer into the output type, or return the answer unchanged if it is text.
 
         Raises:
             OutputParseError: the answer does not fit. The message can be sent to the model unchanged.
@@ -131,7 +133,7 @@ def _require_unique_names(sections: Sequence[AnySection]) -> None:
     owners = {tool.name: "built in" for tool in DISCLOSURE_TOOLS}
     for path, section in _section_tree(sections):
         if path in paths:
-            titles = [other.title for other_path, other in _section_tree(sections) if other_path == path]
+            titles = [same.title for same_path, same in _section_tree(sections) if same_path == path]
             raise duplicate_name_error("section", dotted(path), titles)
         paths.add(path)
         for tool in section.tools:
@@ -156,7 +158,11 @@ def _default_params(sections: Sequence[AnySection]) -> dict[type, Any]:
 
 
 def _require_params(sections: Sequence[AnySection], values: Mapping[type, Any]) -> None:
-    """Raise InvalidPrompt if a section, shown or not, has no parameters."""
+    """Check that there are parameters for every section, also for one that is not shown.
+
+    Raises:
+        InvalidPrompt: a section has no parameters.
+    """
     for path, section in _section_tree(sections):
         if section.params_type is not None and section.params_type not in values:
             params = section.params_type.__name__
@@ -265,22 +271,23 @@ class Prompt(Generic[Out]):
         return self.template.output_type
 
     def bind(self, *params: object) -> "Prompt[Out]":
-        """A prompt with these parameters too; a value replaces an earlier one of the same type.
+        """A prompt with these parameters added. A value replaces an earlier one of the same type.
 
         Raises:
             InvalidSetting: two values have the same type, or no section has parameters of that type.
         """
         types = _params_types(self.template.sections)
-        bound: set[type] = set()
+        bound_types: set[type] = set()
         for value in params:
             if type(value) not in types:
                 names = ", ".join(cls.__name__ for cls in types)
                 expected = f"one of {names}" if names else "nothing: no section has params"
                 raise InvalidSetting(f"a value bound to prompt {self.name!r}", value, expected)
-            if type(value) in bound:
+            if type(value) in bound_types:
                 raise InvalidSetting(f"a value bound to prompt {self.name!r}", value, "one value for each type")
-            bound.add(type(value))
-        return replace(self, params=(*(value for value in self.params if type(value) not in bound), *params))
+            bound_types.add(type(value))
+        other_params = (value for value in self.params if type(value) not in bound_types)
+        return replace(self, params=(*other_params, *params))
 
     def render(
         self,
@@ -289,32 +296,34 @@ class Prompt(Generic[Out]):
         visibility_overrides: Mapping[SectionPath, SectionVisibility] | None = None,
         native_output: bool = False,
     ) -> RenderedPrompt[Out]:
-        """Render the text and collect the tools. The same state gives the same text.
+        """Render the text and collect the tools. With the same session state the text is the same.
 
         With `native_output` the provider gets the schema of the answer, and the text does not describe it.
 
         Raises:
             InvalidPrompt: a section has no parameters.
+            InvalidSetting: a path in `visibility_overrides` starts with an unknown key.
         """
         sections = self.template.sections
         values = {**_default_params(sections), **{type(value): value for value in self.params}}
         _require_params(sections, values)
         overrides = dict(visibility_overrides or {})
         _require_known_paths(sections, overrides)
-        rendered = list(_render_sections(sections, values, RenderContext(session, overrides)))
-        parts = [section for section, _ in rendered]
-        tools = [tool for _, section_tools in rendered for tool in section_tools]
-        if any(part.visibility is SectionVisibility.SUMMARY for part in parts):
+        sections_and_tools = list(_render_sections(sections, values, RenderContext(session, overrides)))
+        rendered_sections = [section for section, _ in sections_and_tools]
+        tools = [tool for _, section_tools in sections_and_tools for tool in section_tools]
+        if any(section.visibility is SectionVisibility.SUMMARY for section in rendered_sections):
             tools += DISCLOSURE_TOOLS
-        texts = [part.text for part in parts]
+        texts = [section.text for section in rendered_sections]
         if self.output_type is not None and not native_output:
-            texts.append(response_format(self.output_type, sum(len(part.path) == 1 for part in parts) + 1))
+            top_level_count = sum(len(section.path) == 1 for section in rendered_sections)
+            texts.append(response_format(self.output_type, top_level_count + 1))
         return RenderedPrompt(
             name=self.name,
             text="\n\n".join(texts),
             tools=tuple(tools),
             output_type=self.output_type,
-            sections=tuple(parts),
+            sections=tuple(rendered_sections),
             visibility_overrides=overrides,
             native_output=native_output,
         )

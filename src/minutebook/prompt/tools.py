@@ -75,7 +75,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 @dataclass(frozen=True)
 class ToolResult(Generic[Result_co]):
-    """The result of a tool call: a message for the model and a value for the session."""
+    """The result of a tool call: a message for the model, and a value for the model or only for the caller."""
 
     message: str
     value: Result_co | None = None
@@ -97,13 +97,13 @@ class ToolResult(Generic[Result_co]):
         """The text of the tool message: the message, then the value.
 
         A value with a `render()` method is rendered by it, a str is unchanged, and other values are written as JSON. A
-        value without a JSON form is for the session only.
+        value without a JSON form is left out.
         """
-        value_text = _text(self.value) if self.show_value else ""
+        value_text = _value_text(self.value) if self.show_value else ""
         return "\n\n".join(part for part in (self.message, value_text) if part)
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     render = getattr(value, "render", None)
@@ -142,7 +142,7 @@ def _with_arguments(cls: Any, arguments: tuple[Any, ...]) -> Any:
 Params = TypeVar("Params")
 Params_contra = TypeVar("Params_contra", contravariant=True)
 
-_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Handler(Protocol[Params_contra, Result_co]):
@@ -184,11 +184,11 @@ class Tool(ReifiedGeneric, Generic[Params, Result]):
     timeout_seconds: float | None = None
     """The maximum duration of a call; None for the rest of the evaluation's time."""
     idempotent: bool = False
-    """Whether a call may be repeated. If the process of a stored run is killed during a call, the next run asks the model
-    again; otherwise the call gets a result that says that it was interrupted."""
+    """Whether a call may be repeated. It decides what the next run does if the process of a stored run is killed during a call.
+    If true, the run asks the model again. If false, the run records a result that says that the call was interrupted."""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not _TOOL_NAME.fullmatch(self.name):
             raise InvalidSetting("the name of a tool", self.name, "1 to 64 letters, digits, _ and -")
         where = f"tool {self.name!r}"
         if not self.type_arguments:
@@ -294,7 +294,7 @@ def tool(
 ) -> AnyTool | Callable[[Callable[..., Any]], AnyTool]:
     """Create a tool that calls a function. A return value other than a ToolResult becomes the value of one.
 
-    It is also a decorator, with or without options.
+    `tool` is also a decorator, with or without options.
 
     Raises:
         InvalidSetting: a parameter is positional-only or variadic, or there is no description.
@@ -307,19 +307,19 @@ def tool(
     name = name or function.__name__
     description = inspect.getdoc(function) or "" if description is None else description
     hints = get_type_hints(function, include_extras=True)
-    params = make_dataclass(_camel(name), _fields(function, hints, name), frozen=True)
+    params = make_dataclass(_params_class_name(name), _param_fields(function, hints, name), frozen=True)
     tool_class: Any = Tool.__class_getitem__((params, hints.get("return", Any)))
-    result: AnyTool = tool_class(
+    created: AnyTool = tool_class(
         name=name,
         description=description,
         handler=_handler(function),
         timeout_seconds=timeout_seconds,
         idempotent=idempotent,
     )
-    return result
+    return created
 
 
-def _fields(function: Callable[..., Any], hints: dict[str, Any], tool_name: str) -> list[tuple[str, Any, Any]]:
+def _param_fields(function: Callable[..., Any], hints: dict[str, Any], tool_name: str) -> list[tuple[str, Any, Any]]:
     """The fields of the parameters' dataclass: name, type and default."""
     params = []
     for parameter in inspect.signature(function).parameters.values():
@@ -350,15 +350,15 @@ def _handler(function: Callable[..., Any]) -> Callable[..., Any]:
         return values | ({_CONTEXT: context} if takes_context else {})
 
     async def call_async(params: Any, *, context: ToolContext) -> ToolResult[Any]:
-        return _result(await function(**arguments(params, context)))
+        return _as_tool_result(await function(**arguments(params, context)))
 
     def call(params: Any, *, context: ToolContext) -> ToolResult[Any]:
-        return _result(function(**arguments(params, context)))
+        return _as_tool_result(function(**arguments(params, context)))
 
     return call_async if inspect.iscoroutinefunction(function) else call
 
 
-def _result(value: Any) -> ToolResult[Any]:
+def _as_tool_result(value: Any) -> ToolResult[Any]:
     if isinstance(value, ToolResult):
         return value
     if isinstance(value, str):
@@ -366,5 +366,5 @@ def _result(value: Any) -> ToolResult[Any]:
     return ToolResult("Done." if value is None else "", value)
 
 
-def _camel(name: str) -> str:
-    return "".join(part.capitalize() for part in name.replace("-", "_").split("_")) + "Params"
+def _params_class_name(tool_name: str) -> str:
+    return "".join(part.capitalize() for part in tool_name.replace("-", "_").split("_")) + "Params"

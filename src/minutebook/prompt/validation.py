@@ -86,6 +86,7 @@ _before: Final = core.no_info_before_validator_function
 _wrap: Final = core.no_info_wrap_validator_function
 _plain: Final = core.no_info_plain_validator_function
 _DEFAULT: Final = object()
+"""The validated value of a field whose null means its default."""
 
 
 @lru_cache(maxsize=1024)
@@ -114,7 +115,7 @@ class _SchemaBuilder:
     def schema_of(self, hint: Any, where: str, metadata: Mapping[Any, Any] | None = None) -> core.CoreSchema:
         """The core schema of a hint with the limits in the metadata; `where` is the field for error messages."""
         unannotated, own_metadata = split_annotated(hint)
-        schema = self._unlimited(unannotated, where)
+        schema = self._schema_without_limits(unannotated, where)
         for name, limit in (own_metadata if metadata is None else metadata).items():
             if name in _LIMIT_NAMES:
                 limited_schema = _with_limit(schema, name, limit)
@@ -124,7 +125,7 @@ class _SchemaBuilder:
                 schema = limited_schema
         return schema
 
-    def _unlimited(self, hint: Any, where: str) -> core.CoreSchema:
+    def _schema_without_limits(self, hint: Any, where: str) -> core.CoreSchema:
         origin, parts = get_origin(hint) or hint, get_args(hint)
         schema: core.CoreSchema
         if not isinstance(origin, Hashable):
@@ -134,10 +135,10 @@ class _SchemaBuilder:
         if origin in {Union, UnionType}:
             return self.union(parts, where)
         if choices := _choices(hint):
-            return _choice(choices, where, label(hint))
+            return _choice_schema(choices, where, label(hint))
         if origin in _FORMATS:
-            strict, parse = _FORMATS[origin]
-            return _before(partial(_parse_text, parse), strict)
+            schema, parse = _FORMATS[origin]
+            return _before(partial(_parse_text, parse), schema)
         if origin in _SCALARS:
             schema = _SCALARS[origin]
         elif origin is tuple and Ellipsis not in parts and hasattr(hint, "__args__"):  # tuple[()] has none
@@ -155,7 +156,7 @@ class _SchemaBuilder:
                 raise UnsupportedType(where, f"dict with keys of type {label(key)}", "use str keys, or an enum of str")
             schema = core.dict_schema(self.schema_of(key, where), self.schema_of(value, where))
         elif isinstance(hint, type) and is_dataclass(hint):
-            schema = self._dataclass(hint)
+            schema = self._dataclass_reference(hint)
         elif is_dataclass(origin):
             advice = "use a dataclass that is not generic"
             raise UnsupportedType(where, f"{label(hint)}, a generic dataclass", advice)
@@ -163,15 +164,15 @@ class _SchemaBuilder:
             raise UnsupportedType(where, label(hint), _ADVICE)
         return _before(partial(_coerce, origin), schema) if self.coerce else schema
 
-    def _dataclass(self, cls: type) -> core.CoreSchema:
+    def _dataclass_reference(self, cls: type) -> core.CoreSchema:
         """A reference to the definition of a dataclass, which may contain itself."""
         if cls not in self.names:
-            same_name = sum(other.__name__ == cls.__name__ for other in self.names)
-            self.names[cls] = f"{cls.__name__}_{same_name + 1}" if same_name else cls.__name__
+            same_name_count = sum(known.__name__ == cls.__name__ for known in self.names)
+            self.names[cls] = f"{cls.__name__}_{same_name_count + 1}" if same_name_count else cls.__name__
         ref = self.names[cls] + " coerced" * self.coerce
         if ref not in self.definitions:
-            self.definitions[ref] = None
-            fields = {member.name: self._member(cls, member, hint) for member, hint in fields_of(cls)}
+            self.definitions[ref] = None  # a field of the same class must not define it again
+            fields = {member.name: self._typed_dict_field(cls, member, hint) for member, hint in fields_of(cls)}
             field_list = f"the fields are {', '.join(fields)}" if fields else "there are no fields"
             reject_unknown = partial(reject, "problem", f"is not a field of {cls.__name__}; {field_list}")
             schema = core.typed_dict_schema(
@@ -183,7 +184,7 @@ class _SchemaBuilder:
             self.definitions[ref] = _wrap(partial(_construct, cls), schema, ref=ref)
         return core.definition_reference_schema(ref)
 
-    def _member(self, cls: type, member: "Field[Any]", hint: Any) -> core.TypedDictField:
+    def _typed_dict_field(self, cls: type, member: "Field[Any]", hint: Any) -> core.TypedDictField:
         where = f"{cls.__name__}.{member.name}"
         metadata = {**split_annotated(hint)[1], **member.metadata}
         schema = self.schema_of(hint, where, metadata)
@@ -202,8 +203,8 @@ class _SchemaBuilder:
                 option = _before(partial(_require_likely, hint, dataclasses), option)
             options.append((option, str(number)))
         if self.coerce:  # values that need no coercion come first
-            strict = replace(self, coerce=False).union(hints, where)
-            union = core.union_schema([(strict, STRICT), *options], mode="left_to_right")
+            strict_union = replace(self, coerce=False).union(hints, where)
+            union = core.union_schema([(strict_union, STRICT), *options], mode="left_to_right")
         else:
             union = core.union_schema(options)
         return _wrap(validate_union, union)
@@ -252,11 +253,11 @@ def label(hint: Any) -> str:
 
 
 def _with_limit(schema: Any, name: str, limit: Any) -> Any:
-    """The schema with the limit, unchanged if the limit does not apply; in a union, the options are limited."""
+    """The schema with the limit, or unchanged if the limit does not apply. In a union the limit applies to the options."""
     if schema["type"] == "union":
         choices = [(_with_limit(option, name, limit), tag) for option, tag in schema["choices"]]
         return {**schema, "choices": choices}
-    if "schema" in schema:  # a function schema around it
+    if "schema" in schema:  # a validator function around the limited schema
         return {**schema, "schema": _with_limit(schema["schema"], name, limit)}
     return {**schema, name: limit} if name in _LIMITS.get(schema["type"], ()) else schema
 
@@ -269,7 +270,7 @@ def _choices(hint: Any) -> tuple[tuple[Any, Any], ...]:
     return tuple((member.value if isinstance(member, Enum) else member, member) for member in members)
 
 
-def _choice(choices: tuple[tuple[Any, Any], ...], where: str, type_name: str) -> core.CoreSchema:
+def _choice_schema(choices: tuple[tuple[Any, Any], ...], where: str, type_name: str) -> core.CoreSchema:
     for value, _ in choices:
         if not isinstance(value, tuple(_SCALARS)):
             what = f"{type_name} with the value {value!r}"
@@ -303,8 +304,8 @@ def _require_distinct(data: Any, validate: Callable[[Any], Any]) -> Any:
 
 
 def _require_items(number: int, data: Any) -> Any:
-    fits = isinstance(data, list | tuple) and len(data) == number
-    return data if fits else reject("expected", f"a list of {number}", data)
+    has_length = isinstance(data, list | tuple) and len(data) == number
+    return data if has_length else reject("expected", f"a list of {number}", data)
 
 
 def _default_for_null(data: Any, validate: Callable[[Any], Any]) -> Any:
@@ -329,8 +330,9 @@ def _construct(cls: type, data: Any, validate: Callable[[Any], Any]) -> Any:
 def _require_likely(cls: type, dataclasses: tuple[type, ...], data: Any) -> Any:
     """Reject an object that matches another of the dataclasses better: trying all of them at every level takes too long."""
     if isinstance(data, Mapping):
-        likely = [other for other in dataclasses if _likeness(other, data).is_complete]
-        if cls not in (likely or [max(dataclasses, key=lambda other: _likeness(other, data))]):
+        complete = [option for option in dataclasses if _likeness(option, data).is_complete]
+        likely = complete or [max(dataclasses, key=lambda option: _likeness(option, data))]
+        if cls not in likely:
             reject("unlikely", "", data)
     return data
 
@@ -341,7 +343,9 @@ class _Likeness(NamedTuple):
     is_complete: bool
     """Whether the object has all required keys, no other keys, and the right literals."""
     literals: int
+    """The number of keys with a right literal."""
     keys: int
+    """The number of keys that are fields."""
 
 
 def _likeness(cls: type, data: Mapping[Any, Any]) -> _Likeness:
@@ -358,7 +362,7 @@ def load_json(text: str) -> Any:
     """Parse JSON text.
 
     Raises:
-        ValueError: the text is not JSON; NaN and Infinity, which Python accepts, are not.
+        ValueError: the text is not JSON. NaN and Infinity, which Python accepts, are not JSON.
     """
     try:
         return json.loads(text, parse_constant=_reject_constant)
@@ -385,8 +389,8 @@ def _coerce(origin: Any, data: Any) -> Any:
             return data
     if origin is int and isinstance(value, float):
         return int(value) if value.is_integer() else data
-    fits = origin not in _SCALARS or type(value) is origin or (origin is float and type(value) is int)
-    return value if fits else data
+    has_type = origin not in _SCALARS or type(value) is origin or (origin is float and type(value) is int)
+    return value if has_type else data
 
 
 def _is_same(left: Any, right: Any) -> bool:

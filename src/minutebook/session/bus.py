@@ -49,9 +49,9 @@ class PublishResult:
 @dataclass(slots=True, eq=False)
 class _Subscription:
     number: int
-    """Subscriptions are numbered in the order in which they were made."""
+    """The order of the subscriptions."""
     handler: EventHandler[Any]
-    active: bool = True
+    is_active: bool = True
 
 
 class InProcessEventBus:
@@ -82,8 +82,8 @@ class InProcessEventBus:
 
         def unsubscribe() -> None:
             with self._lock:
-                if subscription.active:
-                    subscription.active = False
+                if subscription.is_active:
+                    subscription.is_active = False
                     self._remove(subscription, event_type, session_id)
 
         return unsubscribe
@@ -92,7 +92,7 @@ class InProcessEventBus:
         """Run every handler of the event, also if one fails. Failures are in the result; `raise_errors` raises them."""
         handled, errors = 0, []
         for subscription in self._subscriptions_for(event):
-            if not subscription.active:
+            if not subscription.is_active:
                 continue
             try:
                 subscription.handler(event)

@@ -1,8 +1,8 @@
 """Lossless conversion of slice values to JSON data and back.
 
-pydantic validates the values against the declared types. Scalars, lists and objects are written as they are, except that
-an object with a single key is a tagged value: the key is the name of its type, as in `{"tuple": [1, 2]}`. A value that
-would not be equal when it is read back is rejected, with its path.
+pydantic validates the values against the declared types. Scalars, lists and dicts are written unchanged. Other values are
+written as an object with a single key, the name of their type, as in `{"tuple": [1, 2]}`; so is a dict with a single key or
+with keys that are not text. A value that would not be equal when it is read back is rejected, with its path.
 """
 
 import json
@@ -83,21 +83,21 @@ class SliceCodec:
         self._types: dict[str, type] = {cls.__name__: cls for cls in (*_AS_TEXT, *_CONTAINERS)} | dict(registered)
         for cls in dict.fromkeys(_classes_in(self._validator.core_schema)) if self._validator else ():
             if cls not in self._types.values():
-                same_name = sum(other.__name__ == cls.__name__ for other in self._types.values())
-                self._types[f"{cls.__name__}_{same_name + 1}" if same_name else cls.__name__] = cls
+                same_name_count = sum(known.__name__ == cls.__name__ for known in self._types.values())
+                self._types[f"{cls.__name__}_{same_name_count + 1}" if same_name_count else cls.__name__] = cls
         self._names = {cls: name for name, cls in self._types.items()}
 
     def write(self, values: list[Any]) -> list[Any]:
-        """The values as JSON data.
+        """The values as JSON data, without the name of the slice's type.
 
         Raises:
             InvalidSetting: a value cannot be converted, or would differ when it is read back.
         """
         if mismatch := self._mismatch(values):
-            raise self._not_storable(*mismatch)
+            raise self._storage_error(*mismatch)
         for index, value in enumerate(values):
             if type(value) is not self._value_type and self._value_type not in self._functions:
-                raise self._not_storable(f"[{index}]", value, f"exactly a {self._value_type.__name__}, no subclass")
+                raise self._storage_error(f"[{index}]", value, f"exactly a {self._value_type.__name__}, no subclass")
         return [self._encode_as(self._value_type, value, f"[{index}]") for index, value in enumerate(values)]
 
     def read(self, data: list[Any]) -> list[Any]:
@@ -108,7 +108,7 @@ class SliceCodec:
         """
         values = [self._decode_as(self._value_type, item, f"[{index}]") for index, item in enumerate(data)]
         if mismatch := self._mismatch(values):
-            raise ConversionError(f"{mismatch.path} is {_short(mismatch.value)}; expected {mismatch.expected}")
+            raise ConversionError(f"{mismatch.path} is {_short_text(mismatch.value)}; expected {mismatch.expected}")
         return values
 
     def _mismatch(self, values: list[Any]) -> "_Mismatch | None":
@@ -120,13 +120,13 @@ class SliceCodec:
             return _first_mismatch(values, error.errors(include_url=False))
         return None
 
-    def _not_storable(self, path: str, value: object, expected: str) -> InvalidSetting:
-        return InvalidSetting(f"{self._value_type.__name__}{path}", DisplayedValue(_short(value)), expected)
+    def _storage_error(self, path: str, value: object, expected: str) -> InvalidSetting:
+        return InvalidSetting(f"{self._value_type.__name__}{path}", DisplayedValue(_short_text(value)), expected)
 
     def _encode(self, value: Any, path: str) -> Any:
-        """Any value as JSON data, with a tag for its type if the type cannot be seen from the JSON."""
+        """Any value as JSON data, with the name of its type if JSON does not show the type."""
         cls = type(value)
-        if cls not in self._names:  # a plain value, or one of a subclass, which is written as its base: they are equal
+        if cls not in self._names:  # a plain value, or one of a subclass, which is equal to a value of its base class
             if value is None or isinstance(value, str | int):
                 return value
             if isinstance(value, list):
@@ -137,17 +137,17 @@ class SliceCodec:
         if cls is dict and len(value) != 1 and _has_text_keys(value):
             return self._encode_as(cls, value, path)
         if cls not in self._names:
-            raise self._not_storable(path, value, _STORABLE_TYPE_TEXT)
+            raise self._storage_error(path, value, _STORABLE_TYPE_TEXT)
         return {self._names[cls]: self._encode_as(cls, value, path)}
 
     def _encode_as(self, cls: type, value: Any, path: str) -> Any:
-        """A value of a known type as JSON data, without a tag."""
+        """A value of a known type as JSON data, without the name of the type."""
         if cls in self._functions:
             try:
                 return self._functions[cls].to_json(value)
             except _CONVERSION_ERRORS as error:
                 expected = f"a value that the to_json function of {cls.__name__} accepts ({_error_text(error)})"
-                raise self._not_storable(path, value, expected) from error
+                raise self._storage_error(path, value, expected) from error
         if cls in _AS_TEXT:
             return _AS_TEXT[cls].to_json(value)
         if isinstance(value, Enum):
@@ -165,7 +165,7 @@ class SliceCodec:
             return {name: self._encode(getattr(value, name), f"{path}.{name}") for name in names}
         if cls in _PLAIN:
             return value
-        raise self._not_storable(path, value, _STORABLE_TYPE_TEXT)
+        raise self._storage_error(path, value, _STORABLE_TYPE_TEXT)
 
     def _decode(self, data: Any, path: str) -> Any:
         """The value that `_encode` wrote."""
@@ -185,9 +185,9 @@ class SliceCodec:
         if cls in self._functions:
             return _call_user_code(self._functions[cls].from_json, data, f"{path}: from_json of {cls.__name__} failed")
         if cls in _AS_TEXT:
-            return _call(_AS_TEXT[cls].from_json, data, f"{path} is {_short(data)}, which is not a {cls.__name__}")
+            return _call(_AS_TEXT[cls].from_json, data, f"{path} is {_short_text(data)}, which is not a {cls.__name__}")
         if issubclass(cls, Enum):
-            problem = f"{path} is {_short(data)}, which is not a member of {cls.__name__}"
+            problem = f"{path} is {_short_text(data)}, which is not a member of {cls.__name__}"
             return _call(cls if issubclass(cls, Flag) else lambda name: cls[name], data, problem)
         if is_dataclass(cls):
             return self._decode_dataclass(cls, data, path)
@@ -195,14 +195,14 @@ class SliceCodec:
             return data
         if isinstance(data, dict) and issubclass(cls, dict):
             return cls((key, self._decode(item, f"{path}.{key}")) for key, item in data.items())
-        problem = f"{path} is {_short(data)}, which is not the content of a {cls.__name__}"
+        problem = f"{path} is {_short_text(data)}, which is not the content of a {cls.__name__}"
         if not isinstance(data, list):
             raise ConversionError(problem)
         return _call(cls, self._decode(data, path), problem)
 
     def _decode_dataclass(self, cls: type, data: Any, path: str) -> Any:
         if not isinstance(data, dict):
-            raise ConversionError(f"{path} is {_short(data)}, not an object with the fields of {cls.__name__}")
+            raise ConversionError(f"{path} is {_short_text(data)}, not an object with the fields of {cls.__name__}")
         fields_by_name = {field.name: field for field in fields(cls) if field.init}
         for name in data:
             if name not in fields_by_name:
@@ -266,11 +266,11 @@ class _Mismatch(NamedTuple):
 
 
 def _first_mismatch(values: list[Any], errors: list[Any]) -> _Mismatch:
-    """The first of pydantic's errors. The members of a union have one error each, for the same path."""
-    first = errors[0]
-    path = _path(values, first["loc"])
+    """The value of pydantic's first error. A union has one error for each member, all with the same path."""
+    first_error = errors[0]
+    path = _path(values, first_error["loc"])
     expected = [_expectation(error) for error in errors if _path(values, error["loc"]) == path]
-    return _Mismatch(path, first["input"], " or ".join(dict.fromkeys(expected)))
+    return _Mismatch(path, first_error["input"], " or ".join(dict.fromkeys(expected)))
 
 
 def _expectation(error: Any) -> str:
@@ -312,6 +312,6 @@ def _has_text_keys(value: Mapping[Any, Any]) -> bool:
     return all(type(key) is str for key in value)
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     text = display_text(value)
     return text if len(text) < 60 else f"a {type(value).__name__}"

@@ -70,14 +70,14 @@ def upsert_by(key: Callable[[T], Hashable]) -> Reducer[T, T]:
     return upsert
 
 
-_Comparable: TypeAlias = str | bytes | int | float | None
+_Constant: TypeAlias = str | bytes | int | float | None
 
 
 def is_same_reducer(first: object, second: object, depth: int = 3) -> bool:
     """Whether two reducers are equal, or are functions with the same code and the same closure.
 
-    A lambda or an inner function is a new object each time its line runs. If code that registers such a function runs
-    twice, every event would be applied twice.
+    A lambda or an inner function is a new object each time its line runs. Without this check, code that registers such a
+    function twice would have every event applied twice. `depth` limits how far functions inside closures are compared.
     """
     if isinstance(first, FunctionType) and isinstance(second, FunctionType):
         return first is second or (depth > 0 and _is_same_function(first, second, depth - 1))
@@ -91,7 +91,7 @@ def _is_same_function(first: FunctionType, second: FunctionType, depth: int) -> 
         and first.__globals__ is second.__globals__
         and first.__defaults__ == second.__defaults__
         and first.__kwdefaults__ == second.__kwdefaults__
-        and all(_is_same_content(_content_of(cell), _content_of(other), depth) for cell, other in cells)
+        and all(_is_same_content(_content_of(cell), _content_of(other_cell), depth) for cell, other_cell in cells)
     )
 
 
@@ -104,5 +104,5 @@ def _content_of(cell: CellType) -> object:
 
 def _is_same_content(first: object, second: object, depth: int) -> bool:
     """Compare functions and constants by value, everything else by identity: two equal lists may differ later."""
-    is_comparable = isinstance(first, (FunctionType, _Comparable))
-    return first is second or (is_comparable and is_same_reducer(first, second, depth))
+    is_compared_by_value = isinstance(first, (FunctionType, _Constant))
+    return first is second or (is_compared_by_value and is_same_reducer(first, second, depth))

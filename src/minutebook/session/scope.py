@@ -16,9 +16,9 @@ E = TypeVar("E")
 
 
 class NestedSession(Session):
-    """A session with its own values of some slices, which end with it. All other slices are those of the outer session.
+    """A session with its own values of some slices, which no other session sees. All other slices are the outer session's.
 
-    An event that its own slices have a reducer for changes only these. Snapshots are those of the outer session.
+    An event with a reducer in its own slices changes only these. Snapshots are those of the outer session.
     """
 
     def __init__(self, outer: Session, own_slices: AbstractSet[type], scope: UUID) -> None:
@@ -66,7 +66,7 @@ class NestedSession(Session):
     def restore(self, snapshot: Snapshot) -> None:
         self._outer.restore(snapshot)
 
-    def _record_entries(self) -> None:
+    def _register_entry_log(self) -> None:
         """Do nothing: the outer session records the entries."""
 
     def _subscribe(self, event_type: type) -> None:

@@ -75,7 +75,7 @@ class Values(Sequence[T]):
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         selected = range(self._count)[index]
         items = self._shared.items
-        return items[selected] if isinstance(selected, int) else tuple(items[position] for position in selected)
+        return items[selected] if isinstance(selected, int) else tuple(items[item_index] for item_index in selected)
 
     def __add__(self, other: Sequence[T]) -> tuple[T, ...]:
         return (*self, *other)
@@ -132,27 +132,28 @@ def slices_after(
     Raises:
         ReducerFailed: one of the reducers failed.
     """
-    staged: dict[type, _StagedSlice] = {}
+    staged_slices: dict[type, _StagedSlice] = {}
     for registration in registrations:
         slice_type = registration.slice_type
-        if slice_type not in staged:
+        if slice_type not in staged_slices:
             values = slices.get(slice_type) or Values()
-            staged[slice_type] = _StagedSlice(slice_type, values, is_log=slice_type in logs)
+            staged_slices[slice_type] = _StagedSlice(slice_type, values, is_log=slice_type in logs)
         try:
-            before = staged[slice_type].values()
-            staged[slice_type].apply(registration.reducer(before, event, context=context), before)
+            values_before = staged_slices[slice_type].values()
+            result = registration.reducer(values_before, event, context=context)
+            staged_slices[slice_type].apply(result, values_before)
         except Exception as error:
             name = getattr(registration.reducer, "__qualname__", display_text(registration.reducer))
             problem = str(error) if isinstance(error, MinutebookError) else f"{type(error).__name__}: {error}"
             raise ReducerFailed(name, slice_type.__name__, event, problem) from error
-    return {**slices, **{slice_type: stage.values() for slice_type, stage in staged.items()}}
+    return {**slices, **{slice_type: stage.values() for slice_type, stage in staged_slices.items()}}
 
 
 def require_values(slice_type: type, values: Iterable[object]) -> tuple[Any, ...]:
     """The values, if each is an instance of the slice's type.
 
     Raises:
-        InvalidSetting: a value is not.
+        InvalidSetting: a value is of another type.
     """
     items = tuple(values)
     for item in items:
@@ -180,9 +181,9 @@ class _StagedSlice:
             self._base, self._appended = self._base.plus(self._appended), ()
         return self._base
 
-    def apply(self, result: object, before: Values[Any]) -> None:
-        """Apply the result of a reducer that was called with the values `before`."""
-        if result is before:
+    def apply(self, result: object, values_before: Values[Any]) -> None:
+        """Apply the result of a reducer that was called with `values_before`."""
+        if result is values_before:
             return
         if isinstance(result, Append):
             self._appended = require_values(self._slice_type, result.values)
@@ -214,7 +215,7 @@ class SliceTable:
         self._logs = logs
         self._registrations: dict[type, tuple[Registration, ...]] = {}
         """Event type → the reducers of its events."""
-        self._requested: list[Change] | None = None
+        self._requested_changes: list[Change] | None = None
         """Changes requested by the change that is being applied; None while no change is applied."""
 
     def values(self, slice_type: type[T]) -> Values[T]:
@@ -246,15 +247,17 @@ class SliceTable:
                 for registration in self._registrations.get(event_type, ())
                 if not (registration.is_default and registration.slice_type is slice_type)
             )
-            reducers = (item.reducer for item in registrations if item.slice_type is slice_type)
-            if not any(is_same_reducer(registered, reducer) for registered in reducers):
+            slice_reducers = (
+                registration.reducer for registration in registrations if registration.slice_type is slice_type
+            )
+            if not any(is_same_reducer(registered, reducer) for registered in slice_reducers):
                 registrations = (*registrations, Registration(slice_type, reducer, is_default))
             self._registrations[event_type] = registrations
 
     def has_reducer(self, event_type: type, slice_type: type | None = None) -> bool:
         """Whether this slice, or any slice, has a reducer for events of the type."""
         registrations = self._registrations.get(event_type, ())
-        return any(slice_type is None or item.slice_type is slice_type for item in registrations)
+        return any(slice_type is None or registration.slice_type is slice_type for registration in registrations)
 
     def require_reducer(self, event: object, slice_type: type | None) -> None:
         """Raise if no reducer is registered for the event, in this slice or (with None) in any slice.
@@ -324,10 +327,10 @@ class SliceTable:
         self._apply(change, "restore")
 
     def _apply(self, change: Change, name: str) -> None:
-        """Apply a change and those it requests; inside another change, queue it."""
+        """Apply a change and then the changes that its reducers request. During another change, only queue it."""
         with self._lock:
-            if self._requested is not None:
-                self._requested.append(change)
+            if self._requested_changes is not None:
+                self._requested_changes.append(change)
                 return
             failures = self._apply_all(change)
         if len(failures) == 1:
@@ -339,12 +342,12 @@ class SliceTable:
         queue, failures = deque([change]), []
         while queue:
             requested: list[Change] = []
-            self._requested = requested
+            self._requested_changes = requested
             try:
                 self._slices = queue.popleft()()
                 queue.extend(requested)
             except MinutebookError as failure:
                 failures.append(failure)
             finally:
-                self._requested = None
+                self._requested_changes = None
         return failures

@@ -72,16 +72,16 @@ class TypeRegistry:
             is_own = value_type.__module__.partition(".")[0] == "minutebook"
             name = f"minutebook.{value_type.__name__}" if is_own else value_type.__name__
         if self._types.get(name, value_type) is not value_type:
-            raise InvalidSetting("name", name, f"a name that {self._types[name].__qualname__} does not have already")
+            raise InvalidSetting("name", name, f"a name that is not the name of {self._types[name].__qualname__}")
         if (to_json is None) != (from_json is None):
             missing = "to_json" if to_json is None else "from_json"
             raise MissingSetting(missing, "pass both to_json and from_json, or neither for a dataclass")
-        others = {
-            other: registered_type
-            for other, registered_type in self._types.items()
+        other_types = {
+            registered_name: registered_type
+            for registered_name, registered_type in self._types.items()
             if registered_type is not value_type
         }
-        self._types = others | {name: value_type}
+        self._types = other_types | {name: value_type}
         self._functions.pop(value_type, None)
         if to_json is not None and from_json is not None:
             self._functions[value_type] = JsonFunctions(to_json, from_json)
@@ -102,7 +102,7 @@ class TypeRegistry:
         for name, registered_type in self._types.items():
             if registered_type is value_type:
                 return name
-        raise self._unknown_type(value_type.__name__)
+        raise self._unknown_type_error(value_type.__name__)
 
     def type_named(self, name: str) -> type:
         """The type with this name in JSON.
@@ -111,7 +111,7 @@ class TypeRegistry:
             UnknownName: no registered type has the name.
         """
         if name not in self._types:
-            raise self._unknown_type(name)
+            raise self._unknown_type_error(name)
         return self._types[name]
 
     def to_data(self, value_type: type[T], values: Iterable[T]) -> list[Any]:
@@ -123,7 +123,7 @@ class TypeRegistry:
         try:
             return self._codec(value_type).write(list(values))
         except RecursionError as error:
-            raise _too_deep(value_type.__name__) from error
+            raise _nesting_error(value_type.__name__) from error
 
     def from_data(self, value_type: type[T], data: Any) -> tuple[T, ...]:
         """The values that `to_data` wrote.
@@ -141,7 +141,7 @@ class TypeRegistry:
             raise UnreadableInput(value_type.__name__, "is nested too deeply") from error
 
     def slice_to_json(self, value_type: type[T], values: Iterable[T]) -> str:
-        """Values of one type as the text of a JSON list."""
+        """Values of one type as JSON text, a list."""
         return dumps(value_type.__name__, self.to_data(value_type, values))
 
     def slice_from_json(self, value_type: type[T], text: str) -> tuple[T, ...]:
@@ -159,11 +159,11 @@ class TypeRegistry:
             self._codecs[value_type] = SliceCodec(value_type, self._types, self._functions)
         return self._codecs[value_type]
 
-    def _unknown_type(self, name: str) -> UnknownName:
+    def _unknown_type_error(self, name: str) -> UnknownName:
         return UnknownName("type", name, self.names, "register it in the TypeRegistry")
 
 
-def _too_deep(name: str) -> InvalidSetting:
+def _nesting_error(name: str) -> InvalidSetting:
     return InvalidSetting(name, DisplayedValue("…"), "values that are not nested too deeply")
 
 
@@ -176,7 +176,7 @@ def dumps(name: str, data: Any) -> str:
     try:
         return json.dumps(data, separators=(",", ":"), allow_nan=False)
     except RecursionError as error:
-        raise _too_deep(name) from error
+        raise _nesting_error(name) from error
     except (TypeError, ValueError) as error:
         expected = "JSON data: None, bool, int, finite float, str, list or dict"
         raise InvalidSetting(f"result of to_json in {name}", DisplayedValue("…"), expected) from error
@@ -204,7 +204,7 @@ _FORMAT: Final = f"{_FORMAT_NAME}/2"
 
 @dataclass(slots=True, frozen=True)
 class Snapshot:
-    """The values of all slices of a session at one time. Immutable; it shares the values with the session."""
+    """The values of all slices of a session at one time. It is immutable, and shares the values with the session."""
 
     session_id: UUID
     created_at: datetime

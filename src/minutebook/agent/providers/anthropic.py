@@ -68,7 +68,7 @@ class AnthropicAdapter(ClientAdapter):
     def _arguments(self, request: ModelRequest) -> tuple[dict[str, Any], str]:
         """The client's keyword arguments, and the digest of the prompt that signed thinking depends on.
 
-        Messages are sent in `extra_body`, which the client does not transform: that takes most of a call's CPU.
+        Messages are sent in `extra_body`, which the client does not transform: its transformation takes most of a call's CPU.
         """
         tools = [_tool(spec["function"]) for spec in request.tools]
         converted = to_anthropic(request.messages, tools=tools)

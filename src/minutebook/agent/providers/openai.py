@@ -40,8 +40,8 @@ class MessageAccumulator:
         for key in _TEXT_KEYS:
             if isinstance(delta.get(key), str):
                 self._texts.setdefault(key, []).append(delta[key])
-        for position, call_delta in enumerate(delta.get("tool_calls") or ()):
-            self._add_call(call_delta, position)
+        for index, call_delta in enumerate(delta.get("tool_calls") or ()):
+            self._add_call(call_delta, index)
 
     @property
     def is_empty(self) -> bool:
@@ -141,12 +141,12 @@ class CompletionAccumulator:
         self.raw_usage = chunk.get("usage") or self.raw_usage
         for choice in chunk.get("choices") or ():
             index = choice.get("index") or 0
-            choice_message = (
-                self._first_choice if index == 0 else self._other_choices.setdefault(index, MessageAccumulator())
-            )
-            choice_message.add(choice.get("delta") or {})
+            delta = choice.get("delta") or {}
             if index == 0:
+                self._first_choice.add(delta)
                 self.finish = choice.get("finish_reason") or self.finish
+            else:
+                self._other_choices.setdefault(index, MessageAccumulator()).add(delta)
         return self.finish is not None
 
     def _set_head(self, body: Mapping[str, Any]) -> None:
@@ -157,7 +157,9 @@ class CompletionAccumulator:
 def _deltas(chunk: Mapping[str, Any]) -> Iterator[Delta]:
     """The text and reasoning in the first choice of a chunk."""
     for choice in chunk.get("choices") or ():
-        delta = {} if choice.get("index") else choice.get("delta") or {}
+        if choice.get("index"):
+            continue
+        delta = choice.get("delta") or {}
         if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
             yield ThinkingDelta(reasoning)
         if text := delta.get("content") or delta.get("refusal"):
@@ -184,7 +186,8 @@ class OpenAIAdapter(ClientAdapter):
     provider: ClassVar[Provider] = "openai"
     name: ClassVar[str] = "openai"
     client_class: ClassVar[str] = "AsyncOpenAI"
-    _error_source: ClassVar[str] = "openai"  # the provider's name in errors about an invalid answer
+    _error_source: ClassVar[str] = "openai"
+    """The provider's name in errors about an invalid answer."""
 
     def __init__(
         self,
@@ -197,7 +200,7 @@ class OpenAIAdapter(ClientAdapter):
         **client_options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(model, client=client, native_output=native_output, **client_options)
-        self._keys = _MESSAGE_KEYS | set(extra_keys)
+        self._message_keys = _MESSAGE_KEYS | set(extra_keys)
         self._strict_tools = strict_tools
 
     @property
@@ -233,8 +236,8 @@ class OpenAIAdapter(ClientAdapter):
     def _arguments(self, request: ModelRequest) -> dict[str, Any]:
         """The client's keyword arguments.
 
-        Messages are sent in `extra_body`, which the client does not transform: at 800 messages its transformation takes
-        hundreds of milliseconds of CPU. Options are sent there too: the client may not have a parameter for them.
+        Messages are sent in `extra_body`, which the client does not transform: transforming 800 messages takes hundreds of
+        milliseconds of CPU. Options are sent there too: the client may not have a parameter for them.
         """
         messages = [self._message(message) for message in request.messages]
         extra_body = {"messages": messages, **self._options}
@@ -251,4 +254,4 @@ class OpenAIAdapter(ClientAdapter):
         return arguments
 
     def _message(self, message: Message) -> dict[str, Any]:
-        return {key: encodable_copy(value) for key, value in message.items() if key in self._keys}
+        return {key: encodable_copy(value) for key, value in message.items() if key in self._message_keys}

@@ -15,13 +15,13 @@ from minutebook.dsl.spec import INPUT, placeholders
 def check_agent(node: t.AgentDef, scope: Scope) -> None:
     check_duplicates(node.properties, scope)
     by_key = properties(node)
-    instruction = _prompt(by_key.get("instruction"), scope)
+    instruction = _find_prompt(by_key.get("instruction"), scope)
     if "instruction" not in by_key:
         at, name = (node.name.at, repr(node.name.text)) if node.name else (node.at, "without a name")
         scope.collector.add(
             "no-instruction", at, f"agent {name} has no instruction; add `instruction NAME` of a prompt"
         )
-    prompt = _prompt(by_key.get("prompt"), scope)
+    prompt = _find_prompt(by_key.get("prompt"), scope)
     _check_model(node, by_key, instruction, prompt, scope)
     _check_answer(by_key, instruction, prompt, scope)
     _check_tools(by_key, scope)
@@ -39,8 +39,8 @@ def check_agent(node: t.AgentDef, scope: Scope) -> None:
         scope.collector.add("empty-text", by_key["description"].at, "this description is empty")
 
 
-def _prompt(name: t.Name | None, scope: Scope) -> t.PromptDef | None:
-    """The prompt of an agent, which may have no placeholder other than the input."""
+def _find_prompt(name: t.Name | None, scope: Scope) -> t.PromptDef | None:
+    """Find the prompt of an agent, and add an error for each placeholder other than the input."""
     if name is None:
         return None
     prompt: t.PromptDef | None = scope.find("prompt", name)
@@ -89,43 +89,51 @@ def _check_answer(
 def _check_tools(by_key: dict[str, Any], scope: Scope) -> None:
     sources: dict[str, str] = {}
     for name in names_in(by_key.get("tools")):
-        for tool in _tools_of(name, scope):
+        for tool in _find_tools(name, scope):
             if sources.setdefault(tool, name.text) != name.text:
                 message = f"the agent already has a tool {tool!r}, from {sources[tool]!r}"
                 scope.collector.add("name-clash", name.at, message)
     _check_repeats(names_in(by_key.get("tools")), scope)
-    for name in (*names_in(by_key.get("delegate")), *names_in(by_key.get("use"))):
+    for name in _helpers(by_key):
         if name.text in sources:
             message = f"the agent has a tool {name.text!r}, and an agent that it calls has the same name"
             scope.collector.add("name-clash", name.at, message)
 
 
-def _tools_of(name: t.Name, scope: Scope) -> tuple[str, ...]:
-    """The names of the tools that the model gets for an entry of `tools`; none if only the server knows them."""
-    head, dot, tail = name.text.partition(".")
-    tool: t.ToolDef | None = scope.tables["tool"].get(head)
+def _find_tools(name: t.Name, scope: Scope) -> tuple[str, ...]:
+    """The names of the tools that the model gets for an entry of `tools`; none if only the server knows them.
+
+    The entry is `source` or `source.member`. Adds errors and warnings, and marks the source as used.
+    """
+    source, dot, member = name.text.partition(".")
+    tool: t.ToolDef | None = scope.tables["tool"].get(source)
     if tool is None and dot:
-        if head not in scope.known.externals:
-            message = f"the program does not define tool {head!r}, so {name.text!r} must be supplied at run time"
+        if source not in scope.known.externals:
+            message = f"the program does not define tool {source!r}, so {name.text!r} must be supplied at run time"
             scope.collector.add("external-tool", name.at, message)
-        return (tail,)
+        return (member,)
     if tool is None:
         scope.add_unknown("tool", name, scope.tables["tool"])
         return ()
-    scope.used.add(("tool", head))
+    scope.used_definitions.add(("tool", source))
     match tool.origin:
         case t.Python():
             if dot:
-                message = f"{head!r} is one function, so it has no {tail!r}"
-                scope.collector.add("unknown-tool", name.at, message, head)
-            return (head,)
+                message = f"{source!r} is one function, so it has no {member!r}"
+                scope.collector.add("unknown-tool", name.at, message, source)
+            return (source,)
         case t.Builtin(builtin):
-            names = BUILTINS.get(builtin.text, (tail,) if dot else ())
-            if dot and tail not in names:
-                scope.add_unknown("tool", t.Name(tail, at=name.at), names, f"tool of {head!r} called")
+            names = BUILTINS.get(builtin.text, (member,) if dot else ())
+            if dot and member not in names:
+                scope.add_unknown("tool", t.Name(member, at=name.at), names, f"tool of {source!r} called")
                 return ()
-            return (tail,) if dot else names
-    return (tail,) if dot else ()
+            return (member,) if dot else names
+    return (member,) if dot else ()
+
+
+def _helpers(by_key: dict[str, Any]) -> tuple[t.Name, ...]:
+    """The agents that an agent may call."""
+    return (*names_in(by_key.get("delegate")), *names_in(by_key.get("use")))
 
 
 def _check_helpers(node: t.AgentDef, by_key: dict[str, Any], scope: Scope) -> None:
@@ -133,7 +141,9 @@ def _check_helpers(node: t.AgentDef, by_key: dict[str, Any], scope: Scope) -> No
     for name in (*delegates, *uses):
         helper: t.AgentDef | None = scope.find("agent", name)
         if helper is not None and helper is not node and "description" not in properties(helper):
-            message = f"agent {name.text!r} has no description; the agents that call it need one to know when to"
+            message = (
+                f"agent {name.text!r} has no description; the agents that call it need one to know when to call it"
+            )
             scope.collector.add("no-description", name.at, message)
     for names in (delegates, uses):
         _check_repeats(names, scope)
@@ -144,11 +154,11 @@ def _check_helpers(node: t.AgentDef, by_key: dict[str, Any], scope: Scope) -> No
 
 
 def _check_repeats(names: tuple[t.Name, ...], scope: Scope) -> None:
-    seen: set[str] = set()
+    earlier_names: set[str] = set()
     for name in names:
-        if name.text in seen:
+        if name.text in earlier_names:
             scope.collector.add("duplicate", name.at, f"{name.text!r} is already in this list")
-        seen.add(name.text)
+        earlier_names.add(name.text)
 
 
 DefinitionKey: TypeAlias = tuple[str, str]
@@ -168,7 +178,7 @@ def check_cycles(program: t.Program, scope: Scope) -> None:
                 calls = ((action.kind, action.name) for action in actions_in(node.body) if action.kind != "llm")
                 references.setdefault(("flow", node.name.text), [((kind, name.text), name.at) for kind, name in calls])
             case t.SchemaDef():
-                names = (name for field in node.fields for name in _names_in(field.type))
+                names = (name for field in node.fields for name in _type_names_in(field.type))
                 references.setdefault(("schema", node.name.text), [(("schema", name.text), name.at) for name in names])
     visited: set[DefinitionKey] = set()
     for start in references:
@@ -177,7 +187,7 @@ def check_cycles(program: t.Program, scope: Scope) -> None:
 
 def _references_of_agent(node: t.AgentDef, scope: Scope) -> Iterator[Reference]:
     by_key = properties(node)
-    for name in (*names_in(by_key.get("delegate")), *names_in(by_key.get("use"))):
+    for name in _helpers(by_key):
         yield ("agent", name.text), name.at
     history = by_key.get("history")
     if history is not None and history.text in scope.tables["flow"] and history.text not in scope.known.strategies:
@@ -190,7 +200,10 @@ def _find_cycles(
     visited: set[DefinitionKey],
     scope: Scope,
 ) -> None:
-    """Search depth first, without recursion: a chain may be as long as the program."""
+    """Add an error for each cycle that a definition leads to.
+
+    The search is depth first, without recursion: a chain of references may be as long as the program.
+    """
     path: list[DefinitionKey] = []
     stack: list[Reference | None] = [(start, t.NOWHERE)]  # None: all references of the last key are visited
     while stack:
@@ -209,12 +222,12 @@ def _find_cycles(
             stack.extend(reversed(references[key]))
 
 
-def _names_in(node: t.TypeExpression) -> Iterator[t.Name]:
+def _type_names_in(node: t.TypeExpression) -> Iterator[t.Name]:
     match node:
         case t.NamedType():
             yield node.name
         case t.ListType() | t.OptionalType():
-            yield from _names_in(node.item)
+            yield from _type_names_in(node.item)
 
 
 _ALL_SETTINGS: Final = frozenset({"trigger", "target", "keep_turns", "keep_files", "model", "share"})
@@ -235,17 +248,20 @@ def check_unused_settings(program: t.Program, scope: Scope) -> None:
     if policy is None or errors_in(scope.collector.diagnostics):
         return
     agents = [properties(node) for node in program.definitions if isinstance(node, t.AgentDef)]
-    default = properties(policy).get("strategy")
-    histories = [(agent, agent.get("history", default)) for agent in agents]
-    compacted = [(agent, name.text) for agent, name in histories if name is not None and name.text != NO_STRATEGY]
+    default_strategy = properties(policy).get("strategy")
+    histories = [(agent, agent.get("history", default_strategy)) for agent in agents]
+    compacted_agents = [
+        (agent, name.text) for agent, name in histories if name is not None and name.text != NO_STRATEGY
+    ]
     for setting in policy.properties:
         if setting.key == "strategy" or setting.value == t.Flag(value=False):
             continue
-        users = [agent for agent, name in compacted if setting.key in _settings_of(name, scope)]
+        users = [agent for agent, strategy in compacted_agents if setting.key in _settings_of(strategy, scope)]
         if setting.key == "share":
-            users = [agent for agent in users if any(_helpers(agent))]
+            users = [agent for agent in users if _helpers(agent)]
         if not users:
-            scope.collector.add("no-effect", setting.at, _reason(setting.key, [name for _, name in compacted]))
+            strategies = [strategy for _, strategy in compacted_agents]
+            scope.collector.add("no-effect", setting.at, _no_effect_message(setting.key, strategies))
 
 
 def _settings_of(strategy: str, scope: Scope) -> frozenset[str]:
@@ -254,11 +270,7 @@ def _settings_of(strategy: str, scope: Scope) -> frozenset[str]:
     return _ALL_SETTINGS if strategy in scope.known.strategies else FLOW_SETTINGS
 
 
-def _helpers(by_key: dict[str, t.Names]) -> Iterator[t.Name]:
-    yield from (*names_in(by_key.get("delegate")), *names_in(by_key.get("use")))
-
-
-def _reason(key: str, strategies: list[str]) -> str:
+def _no_effect_message(key: str, strategies: list[str]) -> str:
     if not strategies:
         return f"{key!r} has no effect: no agent has a history strategy; add `strategy: NAME` to the policy"
     if key == "share":

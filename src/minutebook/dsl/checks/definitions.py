@@ -17,19 +17,19 @@ POLICIES: Final = ("compaction",)
 
 _MAX_TEMPERATURE: Final = 2
 _MAX_SECONDS: Final = 7 * 24 * 3600
-_SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3600}
+_SECONDS_PER_UNIT: Final = {"seconds": 1, "minutes": 60, "hours": 3600}
 
 
 def seconds(duration: t.Duration) -> float:
-    return float(duration.amount.value * _SECONDS[duration.unit])
+    return float(duration.amount.value * _SECONDS_PER_UNIT[duration.unit])
 
 
 def check_definition(node: t.Definition, scope: Scope) -> None:
     match node:
         case t.ModelShort():
-            _check_short(node, scope)
+            _check_short_model(node, scope)
         case t.ModelLong():
-            _check_long(node, scope)
+            _check_long_model(node, scope)
         case t.SchemaDef():
             _check_schema(node, scope)
         case t.ToolDef():
@@ -67,7 +67,7 @@ def check_duplicates(lines: Iterable[t.Property], scope: Scope) -> None:
         first_lines.setdefault(line.key, line)
 
 
-def _check_short(node: t.ModelShort, scope: Scope) -> None:
+def _check_short_model(node: t.ModelShort, scope: Scope) -> None:
     provider, slash, name = node.target.value.partition("/")
     if not (slash and provider.strip()):
         message = f"{node.target.value!r} has no provider; write provider/name, such as openai/gpt-4.1"
@@ -76,7 +76,7 @@ def _check_short(node: t.ModelShort, scope: Scope) -> None:
         scope.collector.add("no-name", node.target.at, f"{node.target.value!r} has no model name after the provider")
 
 
-def _check_long(node: t.ModelLong, scope: Scope) -> None:
+def _check_long_model(node: t.ModelLong, scope: Scope) -> None:
     check_duplicates(node.properties, scope)
     by_key = {line.key: line for line in node.properties}
     for key in ("provider", "name"):
@@ -96,13 +96,13 @@ def _check_long(node: t.ModelLong, scope: Scope) -> None:
 
 
 def _check_schema(node: t.SchemaDef, scope: Scope) -> None:
-    seen: dict[str, t.SchemaField] = {}
+    first_fields: dict[str, t.SchemaField] = {}
     for field in node.fields:
         name = field.name.text
-        if name in seen:
-            message = f"field {name!r} is already defined on line {seen[name].at.line}"
+        if name in first_fields:
+            message = f"field {name!r} is already defined on line {first_fields[name].at.line}"
             scope.collector.add("duplicate", field.name.at, message)
-        seen.setdefault(name, field)
+        first_fields.setdefault(name, field)
         if iskeyword(name) or name.startswith("_"):
             message = f"a field cannot be named {name!r}: it is a Python keyword or starts with _"
             scope.collector.add("reserved", field.name.at, message)
@@ -124,11 +124,11 @@ def _check_type(node: t.TypeExpression, scope: Scope) -> None:
         case t.ListType() | t.OptionalType():
             _check_type(node.item, scope)
         case t.ChoiceType():
-            seen: set[str] = set()
+            earlier_options: set[str] = set()
             for option in node.options:
-                if option.value in seen:
+                if option.value in earlier_options:
                     scope.collector.add("duplicate", option.at, f"{option.value!r} is already one of the choices")
-                seen.add(option.value)
+                earlier_options.add(option.value)
 
 
 def _check_tool(node: t.ToolDef, scope: Scope) -> None:
@@ -138,35 +138,35 @@ def _check_tool(node: t.ToolDef, scope: Scope) -> None:
                 message = f"{url.value!r} is not an http or https URL; use `mcp command` to start a program"
                 scope.collector.add("bad-url", url.at, message)
         case t.McpCommand(command):
-            if (problem := _bad_command(command.value)) is not None:
+            if (problem := _command_problem(command.value)) is not None:
                 scope.collector.add("bad-command", command.at, problem)
         case t.Builtin(name):
             if name.text not in scope.known.builtins:
                 scope.add_unknown("builtin", name, scope.known.builtins, "builtin tool")
     allowed = {t.McpUrl: {"bearer", "basic", "header"}, t.McpCommand: {"env"}}.get(type(node.origin), set())
-    seen: set[tuple[str, str]] = set()
+    earlier_keys: set[tuple[str, str]] = set()
     for clause in node.clauses:
         key = ("auth", "") if clause.key is None else (clause.kind, clause.key.value.lower())
         if clause.kind not in allowed:
             supported = f"it supports {', '.join(sorted(allowed))}" if allowed else "it supports no `with` clause"
             scope.collector.add("bad-clause", clause.at, f"this tool does not support {clause.kind!r}; {supported}")
-        elif key in seen:
+        elif key in earlier_keys:
             scope.collector.add("duplicate", clause.at, f"this tool already has {clause.kind!r}")
         elif clause.key is not None and not clause.key.value.strip():
             scope.collector.add("empty-text", clause.key.at, f"this {clause.kind} has no name")
-        seen.add(key)
+        earlier_keys.add(key)
         if not clause.secret.from_environment:
             message = "this secret is in plain text; write ${env:NAME} to read it from the environment"
             scope.collector.add("secret-in-file", clause.secret.at, message)
 
 
 def _check_prompt(node: t.PromptDef, scope: Scope) -> None:
-    seen: set[str] = set()
+    earlier_kinds: set[str] = set()
     for modifier in node.modifiers:
-        if modifier.kind in seen:
+        if modifier.kind in earlier_kinds:
             keyword = "using model" if modifier.kind == "model" else "expecting"
             scope.collector.add("duplicate", modifier.name.at, f"{keyword!r} is already set")
-        seen.add(modifier.kind)
+        earlier_kinds.add(modifier.kind)
         scope.find("model" if modifier.kind == "model" else "schema", modifier.name)
     if not node.text.value.strip():
         scope.collector.add("empty-prompt", node.text.at, f"prompt {node.name.text!r} has no text")
@@ -177,7 +177,7 @@ def _check_prompt(node: t.PromptDef, scope: Scope) -> None:
 
 
 def position_of(placeholder: str, prompt: t.PromptDef, scope: Scope) -> t.Position:
-    """The position of a placeholder in the prompt's text, or of the prompt's name if it is not found."""
+    """The position of a placeholder in the prompt's text, or of the prompt's name if the placeholder is not found."""
     text = f"${{{placeholder}}}"
     for number, line in enumerate(scope.collector.lines[max(0, prompt.text.at.line - 1) :], prompt.text.at.line):
         column = line.find(text)
@@ -227,7 +227,7 @@ def check_strategy(name: t.Name, scope: Scope) -> None:
         scope.collector.add("arguments", name.at, message)
 
 
-def _bad_command(text: str) -> str | None:
+def _command_problem(text: str) -> str | None:
     try:
         return None if shlex.split(text) else "this command is empty"
     except ValueError as error:

@@ -32,11 +32,11 @@ class _Assignments:
 
     certain: set[str] = field(default_factory=set)
     possible: set[str] = field(default_factory=set)
-    ended: bool = False
+    has_returned: bool = False
     """Every path has returned before this point."""
 
     def copy(self) -> "_Assignments":
-        return _Assignments(set(self.certain), set(self.possible), self.ended)
+        return _Assignments(set(self.certain), set(self.possible), self.has_returned)
 
     def add(self, name: str) -> None:
         self.certain.add(name)
@@ -50,7 +50,7 @@ class _FlowChecker:
         self.written_names: dict[str, t.Position] = {}
 
     def check(self) -> None:
-        state = _Assignments({INPUT}, {INPUT})
+        state = _Assignments(certain={INPUT}, possible={INPUT})
         for name in self.flow.parameters:
             if name.text in state.certain and name.text != INPUT:
                 self.collector.add("duplicate", name.at, f"parameter ${name.text} is already defined")
@@ -69,7 +69,7 @@ class _FlowChecker:
     def check_body(self, statements: Iterable[t.Statement], state: _Assignments) -> None:
         is_reported = False
         for statement in statements:
-            if state.ended and not is_reported:
+            if state.has_returned and not is_reported:
                 at = statement.branches[0].at if isinstance(statement, t.If) else statement.at
                 self.collector.add("unreachable", at, "this statement is never run: every path returns before it")
                 is_reported = True
@@ -85,15 +85,15 @@ class _FlowChecker:
             case t.Return():
                 if node.value is not None:
                     self.check_value(node.value, state)
-                state.ended = True
+                state.has_returned = True
             case t.If():
                 self.check_branches(node, state)
             case t.For():
                 self.check_expression(node.items, state)
-                inner = state.copy()
-                self.write(node.variable, inner)
-                self.check_body(node.body, inner)
-                state.possible |= inner.possible
+                loop_state = state.copy()
+                self.write(node.variable, loop_state)
+                self.check_body(node.body, loop_state)
+                state.possible |= loop_state.possible
             case t.Parallel():
                 self.check_parallel(node, state)
 
@@ -105,28 +105,32 @@ class _FlowChecker:
             path = state.copy()
             self.check_body(branch.body, path)
             paths.append(path)
-        if node.branches[-1].condition is not None:
+        has_else = node.branches[-1].condition is None
+        if not has_else:
             paths.append(state.copy())
         state.possible.update(*(path.possible for path in paths))
-        continuing = [path.certain for path in paths if not path.ended]
-        state.ended = state.ended or not continuing
-        state.certain = set.intersection(*continuing) if continuing else set(state.possible)
+        continuing_paths = [path for path in paths if not path.has_returned]
+        if continuing_paths:
+            state.certain = set.intersection(*(path.certain for path in continuing_paths))
+        else:
+            state.has_returned = True
+            state.certain = set(state.possible)
 
     def check_parallel(self, node: t.Parallel, state: _Assignments) -> None:
         """Check calls that run in parallel: none can read what another sets, and no two can set the same variable."""
-        after = state.copy()
+        state_after = state.copy()
         targets = {statement.target.text for statement in node.body if isinstance(statement, t.Assign)} - state.certain
-        seen: set[str] = set()
+        written_names: set[str] = set()
         for statement in node.body:
             match statement:
                 case t.Assign(value=t.Action() as action):
                     self.check_parallel_reads(action, targets)
-                    self.check_action(action, state.copy() if not targets else _with_names(state, targets))
-                    if statement.target.text in seen:
+                    self.check_action(action, _with_names(state, targets))
+                    if statement.target.text in written_names:
                         message = f"${statement.target.text} is set twice in this block, in no order"
                         self.collector.add("parallel", statement.target.at, message)
-                    seen.add(statement.target.text)
-                    self.write(statement.target, after)
+                    written_names.add(statement.target.text)
+                    self.write(statement.target, state_after)
                 case t.Perform():
                     self.check_parallel_reads(statement.action, targets)
                     self.check_action(statement.action, _with_names(state, targets))
@@ -134,8 +138,9 @@ class _FlowChecker:
                     at = statement.branches[0].at if isinstance(statement, t.If) else statement.at
                     message = "only `run agent`, `run flow` and `call llm` can run beside each other"
                     self.collector.add("parallel", at, message)
-                    self.check_statement(statement, after)
-        state.certain, state.possible, state.ended = after.certain, after.possible, after.ended
+                    self.check_statement(statement, state_after)
+        state.certain, state.possible = state_after.certain, state_after.possible
+        state.has_returned = state_after.has_returned
 
     def check_parallel_reads(self, action: t.Action, targets: set[str]) -> None:
         for variable in (variable for argument in action.arguments for variable in variables_in(argument)):
@@ -155,7 +160,7 @@ class _FlowChecker:
 
     def check_variable(self, name: str, at: t.Position, state: _Assignments, detail: str = "") -> None:
         self.read_names.add(name)
-        if name in state.certain or state.ended:
+        if name in state.certain or state.has_returned:
             return
         if name in state.possible:
             self.collector.add("maybe-unset", at, f"${name} is not set on every path to this point{detail}")
@@ -212,7 +217,7 @@ def variables_in(node: t.Expression) -> Iterator[t.Variable]:
 
 
 def _with_names(state: _Assignments, names: set[str]) -> _Assignments:
-    return _Assignments(state.certain | names, state.possible | names, state.ended)
+    return _Assignments(state.certain | names, state.possible | names, state.has_returned)
 
 
 def _argument_count(count: int) -> str:

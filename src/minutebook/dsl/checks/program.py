@@ -48,13 +48,14 @@ def scope_of(program: t.Program, known: KnownNames) -> Scope:
 
 def _check_unused(program: t.Program, scope: Scope) -> None:
     """Add a warning for each unused definition. Agents and flows can be run by name, so they are never unused."""
-    if not scope.tables["agent"] and not scope.tables["flow"] and scope.unnamed is None:
+    if not scope.tables["agent"] and not scope.tables["flow"] and scope.unnamed_agent is None:
         at = program.definitions[0].at if program.definitions else t.Position(1, 1)
         scope.collector.add("nothing-to-run", at, "the program defines no agent and no flow")
         return
     for kind in ("model", "schema", "tool", "retry", "timeout", "prompt"):
         for name, node in scope.tables[kind].items():
-            if (kind, name) not in scope.used and name != (DEFAULT if kind in {"retry", "timeout"} else None):
+            is_default_policy = kind in {"retry", "timeout"} and name == DEFAULT
+            if (kind, name) not in scope.used_definitions and not is_default_policy:
                 scope.collector.add("unused", node.name.at, f"nothing uses {kind} {name!r}")
     for name, node in scope.tables["flow"].items():
         if name in scope.known.strategies or name == NO_STRATEGY:

@@ -51,9 +51,9 @@ class Scope:
     known: KnownNames
     tables: dict[str, dict[str, Any]] = field(default_factory=lambda: {kind: {} for kind in _KINDS.values()})
     """Kind → name → definition."""
-    used: set[tuple[str, str]] = field(default_factory=set)
+    used_definitions: set[tuple[str, str]] = field(default_factory=set)
     """Kind and name of each definition that another one refers to."""
-    unnamed: t.AgentDef | None = None
+    unnamed_agent: t.AgentDef | None = None
     """The agent without a name."""
 
     def define(self, node: t.Definition) -> None:
@@ -61,10 +61,10 @@ class Scope:
         name: t.Name | None = node.name
         if name is None:
             assert isinstance(node, t.AgentDef)
-            if self.unnamed is not None:
-                message = f"line {self.unnamed.at.line} already has an agent without a name; add a name"
+            if self.unnamed_agent is not None:
+                message = f"line {self.unnamed_agent.at.line} already has an agent without a name; add a name"
                 self.collector.add("duplicate", node.at, message)
-            self.unnamed = self.unnamed or node
+            self.unnamed_agent = self.unnamed_agent or node
         elif (existing := self.tables[kind].get(name.text)) is not None:
             message = f"{kind} {name.text!r} is already defined on line {existing.at.line}"
             self.collector.add("duplicate", name.at, message)
@@ -77,7 +77,7 @@ class Scope:
         if definition is None:
             self.add_unknown(kind, name, self.tables[kind])
         else:
-            self.used.add((kind, name.text))
+            self.used_definitions.add((kind, name.text))
         return definition
 
     def add_unknown(self, kind: str, name: t.Name, valid_names: Collection[str], label: str = "") -> None:
@@ -87,14 +87,15 @@ class Scope:
         self.collector.add(f"unknown-{kind}", name.at, f"no {label or kind} {name.text!r}{choices}", suggestion)
 
     def model_of(self, prompt: t.PromptDef | None) -> str | None:
-        """The model of a prompt: its own, else `main`, else the only one in the program."""
+        """The model of a prompt: its own, else `main`, else the only one in the program. Marks the latter two as used."""
         model = modifier(prompt, "model")
         if model is not None:
             return model.text
         models = self.tables["model"]
-        name = "main" if "main" in models else next(iter(models)) if len(models) == 1 else None
-        if name is not None:
-            self.used.add(("model", name))
+        if "main" not in models and len(models) != 1:
+            return None
+        name = "main" if "main" in models else next(iter(models))
+        self.used_definitions.add(("model", name))
         return name
 
 
@@ -104,7 +105,7 @@ def modifier(prompt: t.PromptDef | None, kind: str) -> t.Name | None:
 
 
 def properties(node: t.ModelLong | t.AgentDef | t.PolicyDef) -> dict[str, Any]:
-    """Key → value; if a key is set twice, the first value."""
+    """Key → value. If a key is set twice, the first value counts."""
     values: dict[str, Any] = {}
     for line in node.properties:
         values.setdefault(line.key, line.value)

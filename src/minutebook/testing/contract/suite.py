@@ -1,6 +1,6 @@
 """The contract of every conversation store, as tests that any backend can run.
 
-Give the class a `store` fixture that makes a new, empty store, and let pytest collect it:
+Subclass `StoreContract`, define a `store` fixture that creates a new, empty store, and let pytest collect the class:
 
     class TestMyStore(StoreContract):
         @pytest.fixture

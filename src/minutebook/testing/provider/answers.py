@@ -41,7 +41,7 @@ from minutebook.testing.script import (
 
 
 class Playback:
-    """Plays one script: returns its next answer for each request. Thread-safe."""
+    """Plays one script: each request gets its next answer. Thread-safe."""
 
     def __init__(self, model: ScriptedModel) -> None:
         self.model = model
@@ -94,7 +94,7 @@ class Reply:
     chunks: tuple[bytes, ...]
     streamed: bool = False
     cut_after: int | None = None
-    """Close the connection after this many chunks; without streaming, 0 sends nothing and any other number half of the body."""
+    """Close the connection after this many chunks; 0 sends nothing. A body that is not streamed is cut in the middle."""
     before_seconds: float = 0.0
     between_seconds: float = 0.0
 

@@ -140,7 +140,7 @@ STOP_REASONS: Final = {
 }
 
 Sign = Callable[[str], str]
-"""From the text of a thinking block to its signature."""
+"""Returns the signature of the text of a thinking block."""
 
 
 def message(

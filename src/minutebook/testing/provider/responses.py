@@ -1,7 +1,7 @@
 """OpenAI's Responses API: the rules for requests, and responses, streamed or not.
 
-Nothing is stored, so `previous_response_id` and references to items are always unknown. Like the rules for Anthropic, these
-do not use `minutebook.check`.
+Nothing is stored, so `previous_response_id` and references to items are always rejected. Like the rules for Anthropic, these
+rules do not use `minutebook.check`, so that tests can compare the two.
 """
 
 import json
@@ -220,7 +220,7 @@ def _item(part: TextPart | ThinkingPart | CallPart, number: str) -> dict[str, An
 
 
 class ResponseStream:
-    """The events of a streamed response. A stream that ends with an error has no final event."""
+    """Numbers and formats the events of one streamed response. A stream that ends with an error has no final event."""
 
     def __init__(self) -> None:
         self._number = 0

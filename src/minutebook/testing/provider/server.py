@@ -5,8 +5,8 @@
         client.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hi"}])
         provider.requests[0].messages
 
-It plays a script and is as strict as the providers: it rejects invalid requests with status 400, counts tokens, enforces a
-context window, reports prompt-cache hits, limits request rates and closes connections when the script says so.
+The server plays a script and is as strict as the providers: it rejects invalid requests with status 400, counts tokens,
+enforces a context window, reports prompt-cache hits, limits request rates and closes connections when the script says so.
 
 This module has the HTTP server; `answers` checks requests and builds replies.
 """
@@ -170,7 +170,7 @@ class LoopbackServer(ThreadingMixIn, TCPServer):
 
 
 def no_wait(seconds: float) -> None:
-    """The default `wait`: returns at once, so that tests whose scripts use `slow` are fast."""
+    """The default `wait`. It returns immediately, so that tests whose scripts use `slow` are fast."""
 
 
 class LoopbackProvider:

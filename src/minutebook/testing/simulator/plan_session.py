@@ -81,14 +81,14 @@ class _PlannedSession:
 
     def _work(self, areas: list[str], number: int, message_limit: int) -> Iterator[dict[str, Any]]:
         """The turns of one step, at least one; with `aligned`, in the step's area."""
-        session, remaining = self._session, max(1, message_limit - self._message_count)
+        session, remaining_messages = self._session, max(1, message_limit - self._message_count)
         if self._aligned:
             session.area = areas[number - 1]
             session.module = session.project.modules[session.area][0]
-        while remaining > 0:
-            session.turn()
+        while remaining_messages > 0:
+            session.add_turn()
             turn = session.take_messages()
-            remaining -= len(turn)
+            remaining_messages -= len(turn)
             yield from turn
 
     def _release_notes(self, areas: list[str]) -> Iterator[dict[str, Any]]:

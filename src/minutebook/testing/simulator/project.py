@@ -1,7 +1,7 @@
 """A generated project with files that can be read, searched, edited and tested.
 
-`next_area` generates the modules of one more area, so a project can have any number of them. Modules are small and every operation works on
-one area, so the cost of a session is linear in its length.
+`next_area` generates the modules of one more area, so a project can have any number of areas. Modules are small and every
+operation works on one area, so the cost of a session is linear in its length.
 """
 
 import difflib
@@ -40,11 +40,11 @@ class Module:
     test_path: str
     words: dict[str, str]
     """Variable of the templates → its value in this module."""
-    broken: list[SampleFunction] = field(default_factory=list)
+    buggy_functions: list[SampleFunction] = field(default_factory=list)
     """The functions whose bug is not fixed yet."""
-    sound: list[SampleFunction] = field(default_factory=list)
+    correct_functions: list[SampleFunction] = field(default_factory=list)
     """The functions that never had a bug."""
-    wishes: list[Feature] = field(default_factory=list)
+    open_features: list[Feature] = field(default_factory=list)
     """The features that were not requested yet."""
 
     def fill(self, text: str) -> str:
@@ -72,10 +72,10 @@ class Project:
         """Area → path → text."""
         self.modules: dict[str, list[Module]] = {}
         """Area → its modules."""
-        self.changed: dict[str, str] = {}
+        self.changed_files: dict[str, str] = {}
         """Path → text at the last commit, for files that have changed since."""
-        self.log = [Commit(self.hash(), title) for title in self._history()]
-        self._ticket = rng.randrange(400, 2400)
+        self.log = [Commit(self.new_hash(), title) for title in self._history()]
+        self._last_ticket = rng.randrange(400, 2400)
 
     def next_area(self) -> str:
         """Generate the modules of another area and return its name."""
@@ -84,8 +84,11 @@ class Project:
         self._area_count += 1
         self.files[area] = {}
         self.modules[area] = [self._module(area, *noun) for noun in self._rng.sample(self.theme.nouns, AREA_SIZE)]
-        names = [f"from {self.theme.package}.{area}.{m.noun} import {m.words['Noun']}\n" for m in self.modules[area]]
-        self.files[area][f"src/{self.theme.package}/{area}/__init__.py"] = "".join(sorted(names))
+        package = self.theme.package
+        imports = [
+            f"from {package}.{area}.{module.noun} import {module.words['Noun']}\n" for module in self.modules[area]
+        ]
+        self.files[area][f"src/{package}/{area}/__init__.py"] = "".join(sorted(imports))
         return area
 
     def area_names(self) -> list[str]:
@@ -97,14 +100,14 @@ class Project:
 
     def write(self, path: str, text: str) -> None:
         files = self.files[self.area_of(path)]
-        self.changed.setdefault(path, files[path])
+        self.changed_files.setdefault(path, files[path])
         files[path] = text
 
     def area_of(self, path: str) -> str:
         """The area of a file or folder: the first part of the path that is an area."""
         return next(part for part in path.split("/") if part in self.files)
 
-    def hits(self, area: str, pattern: str, *, below: str = "") -> list[str]:
+    def search_lines(self, area: str, pattern: str, *, below: str = "") -> list[str]:
         """The output lines of a search in one area."""
         return [
             f"{path}:{number}:{line}"
@@ -122,23 +125,26 @@ class Project:
         """The changes of these files since the last commit, as a unified diff."""
         texts = []
         for path in paths:
-            before, after = self.changed.get(path, self.text(path)).splitlines(), self.text(path).splitlines()
+            before, after = self.changed_files.get(path, self.text(path)).splitlines(), self.text(path).splitlines()
             lines = list(difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm=""))
             if lines:
                 texts.append("\n".join([f"diff --git a/{path} b/{path}", *lines]))
         return "\n".join(texts)
 
     def commit(self, title: str) -> Commit:
-        commit = Commit(self.hash(), title)
+        """Commit all changes. The log keeps the last 12 commits."""
+        commit = Commit(self.new_hash(), title)
         self.log = [commit, *self.log[:11]]
-        self.changed = {}
+        self.changed_files = {}
         return commit
 
-    def ticket(self) -> str:
-        self._ticket += self._rng.randrange(1, 9)
-        return f"{self.theme.ticket}-{self._ticket}"
+    def new_ticket(self) -> str:
+        """The id of a new ticket."""
+        self._last_ticket += self._rng.randrange(1, 9)
+        return f"{self.theme.ticket}-{self._last_ticket}"
 
-    def hash(self) -> str:
+    def new_hash(self) -> str:
+        """A random commit id."""
         return f"{self._rng.getrandbits(28):07x}"
 
     def _history(self) -> list[str]:
@@ -172,8 +178,8 @@ class Project:
         path, test_path = f"src/{theme.package}/{area}/{noun}.py", f"tests/{area}/test_{noun}.py"
         module = Module(area, noun, path, test_path, words)
         samples = self._rng.sample(FUNCTIONS, MODULE_SIZE)
-        module.broken, module.sound = samples[:BUGS_PER_MODULE], samples[BUGS_PER_MODULE:]
-        module.wishes = self._rng.sample(FEATURES, 2)
+        module.buggy_functions, module.correct_functions = samples[:BUGS_PER_MODULE], samples[BUGS_PER_MODULE:]
+        module.open_features = self._rng.sample(FEATURES, 2)
         self._rng.shuffle(samples)
         self.files[area][path] = _source(module, samples)
         self.files[area][test_path] = _tests(module, samples)
@@ -183,16 +189,19 @@ class Project:
 def _source(module: Module, samples: list[SampleFunction]) -> str:
     body = module.fill(
         "\n\n".join(
-            [MODULE, *(code_with_bug(sample) if sample in module.broken else sample.code for sample in samples)]
+            [
+                MODULE,
+                *(code_with_bug(sample) if sample in module.buggy_functions else sample.code for sample in samples),
+            ]
         )
     )
-    used = [line for words, line in IMPORTS if any(word in body for word in words.split("|"))]
-    return body.replace("{imports}", "\n".join([*used, ""]))
+    used_imports = [line for words, line in IMPORTS if any(word in body for word in words.split("|"))]
+    return body.replace("{imports}", "\n".join([*used_imports, ""]))
 
 
 def _tests(module: Module, samples: list[SampleFunction]) -> str:
     names = sorted(module.fill(name) for name in ("${Noun}Error", "$Noun", *(sample.name for sample in samples)))
-    text = module.fill("\n\n".join([TESTS, *(sample.test for sample in module.sound)]))
+    text = module.fill("\n\n".join([TESTS, *(sample.test for sample in module.correct_functions)]))
     return text.replace("{names}", "\n".join(f"    {name}," for name in names))
 
 

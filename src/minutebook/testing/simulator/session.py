@@ -55,12 +55,15 @@ def coding_turns(seed: int = 0) -> Iterator[list[dict[str, Any]]]:
     session = CodingSession(seed)
     yield session.take_messages()
     while True:
-        session.turn()
+        session.add_turn()
         yield session.take_messages()
 
 
 class CodingSession:
-    """The state of a session: project, tools and messages not yet taken."""
+    """The state of a session: project, tools and messages that were not taken yet.
+
+    Each `add_…` method adds the messages of one turn.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"minutebook coding session {seed}")  # noqa: S311 - not for cryptography
@@ -69,8 +72,8 @@ class CodingSession:
         self.area = self.project.next_area()
         self.module = self.project.modules[self.area][0]
         self.messages: list[dict[str, Any]] = []
-        self.calls = 0
-        self.turns = 0
+        self.call_count = 0
+        self.turn_count = 0
         theme = self.project.theme
         self.say("system", SYSTEM.format(package=theme.package, about=theme.about, ticket=theme.ticket))
 
@@ -79,23 +82,30 @@ class CodingSession:
         messages, self.messages = self.messages, []
         return messages
 
-    def turn(self) -> None:
-        self.turns += 1
-        if self.turns > 1 and self.project.changed and self.rng.random() < 0.15 + 0.1 * len(self.project.changed):
-            return self.commit()
+    def add_turn(self) -> None:
+        """Add a turn: a commit, a question, a feature or a bug. The first turn is always a bug."""
+        self.turn_count += 1
+        if (
+            self.turn_count > 1
+            and self.project.changed_files
+            and self.rng.random() < 0.15 + 0.1 * len(self.project.changed_files)
+        ):
+            return self.add_commit()
         draw = self.rng.random()
         self._choose_module()
-        if draw < 0.14 and self.turns > 1:
-            return self.question(self.rng.choice(self.module.sound))
-        if draw < 0.34 and self.module.wishes and self.turns > 1:
-            return self.feature(self.module.wishes.pop())
-        if self.module.broken:
-            return self.bug(self.module.broken.pop())
-        return self.feature(self.module.wishes.pop())
+        if draw < 0.14 and self.turn_count > 1:
+            return self.add_question(self.rng.choice(self.module.correct_functions))
+        if draw < 0.34 and self.module.open_features and self.turn_count > 1:
+            return self.add_feature(self.module.open_features.pop())
+        if self.module.buggy_functions:
+            return self.add_bug(self.module.buggy_functions.pop())
+        return self.add_feature(self.module.open_features.pop())
 
     def _choose_module(self) -> None:
-        """Keep the current module or choose another one with work left, in this area or the next."""
-        unfinished = [module for module in self.project.modules[self.area] if module.broken or module.wishes]
+        """Keep the current module, or choose another one with bugs or features left, in this area or the next."""
+        unfinished = [
+            module for module in self.project.modules[self.area] if module.buggy_functions or module.open_features
+        ]
         if not unfinished:
             # Free the memory: a finished area is not used again.
             self.project.modules.pop(self.area)
@@ -104,23 +114,21 @@ class CodingSession:
         if self.module not in unfinished or self.rng.random() < 0.4:
             self.module = self.rng.choice(unfinished)
 
-    def bug(self, sample: SampleFunction) -> None:
+    def add_bug(self, sample: SampleFunction) -> None:
         module, tools, rng = self.module, self.tools, self.rng
-        name, ticket, folder = (
-            module.fill(sample.name),
-            self.project.ticket(),
-            f"src/{self.project.theme.package}/{module.area}",
-        )
+        name = module.fill(sample.name)
+        ticket = self.project.new_ticket()
+        folder = f"src/{self.project.theme.package}/{module.area}"
         report = self.pick(REPORT).format(ticket=ticket, symptom=module.fill(sample.symptom), area=module.area)
         self.say("user", self._greeting() + report)
-        first = [tools.issue(ticket, module, sample), tools.search(module.noun, folder)]
-        if self.turns == 1:
-            first.append(tools.list_files(f"src/{self.project.theme.package}"))
+        first_calls = [tools.issue(ticket, module, sample), tools.search(module.noun, folder)]
+        if self.turn_count == 1:
+            first_calls.append(tools.list_files(f"src/{self.project.theme.package}"))
         if rng.random() < 0.5:
-            first.append(tools.list_files(folder))
+            first_calls.append(tools.list_files(folder))
         if rng.random() < 0.5:
-            first.append(tools.logs(module, sample))
-        self.act(self.pick(LOOKING).format(ticket=ticket, noun=module.noun, area=module.area), *first)
+            first_calls.append(tools.logs(module, sample))
+        self.act(self.pick(LOOKING).format(ticket=ticket, noun=module.noun, area=module.area), *first_calls)
         self.act(
             self.pick(READING).format(path=module.path, name=name),
             tools.read_file(module.path),
@@ -137,7 +145,7 @@ class CodingSession:
             self.act(
                 self.pick(FIXING).format(name=name), tools.failed_edit(module.path, old.replace("    ", "  ", 1), new)
             )
-            line = self._line(module.path, old)
+            line = self._line_number(module.path, old)
             self.act(self.pick(RETRYING), tools.read_file(module.path, (max(1, line - 6), line + 6)))
             self.act(None, tools.edit_file(module.path, (old, new)))
         else:
@@ -147,10 +155,10 @@ class CodingSession:
             "assistant", self.pick(DONE).format(**self._report_fields(module, name, module.fill(sample.cause), ticket))
         )
 
-    def feature(self, wish: Feature) -> None:
+    def add_feature(self, feature: Feature) -> None:
         module, tools = self.module, self.tools
-        name = module.fill(wish.name)
-        request = self.pick(FEATURE).format(wish=module.fill(wish.wish), name=name, path=module.path)
+        name = module.fill(feature.name)
+        request = self.pick(FEATURE).format(wish=module.fill(feature.wish), name=name, path=module.path)
         self.say("user", self._greeting() + request)
         self.act(
             self.pick(READING).format(path=module.path, name=name),
@@ -158,11 +166,11 @@ class CodingSession:
             tools.read_file(module.test_path),
             tools.search("Iterable[", f"src/{self.project.theme.package}/{module.area}"),
         )
-        last = self.project.text(module.path).rsplit("\n\n\n", 1)[1]
+        last_function = self.project.text(module.path).rsplit("\n\n\n", 1)[1]
         self.act(
             f"I add `{name}` at the end of the module, and its test beside the others.",
-            tools.edit_file(module.path, (last, f"{last}\n\n{module.fill(wish.code)}")),
-            self._add_test(module, wish.test, name),
+            tools.edit_file(module.path, (last_function, f"{last_function}\n\n{module.fill(feature.code)}")),
+            self._add_test(module, feature.test, name),
         )
         self._verify(module)
         self.say(
@@ -172,13 +180,13 @@ class CodingSession:
             f"`{module.area}` pass.",
         )
 
-    def question(self, sample: SampleFunction) -> None:
+    def add_question(self, sample: SampleFunction) -> None:
         module, tools = self.module, self.tools
         name, folder = module.fill(sample.name), f"src/{self.project.theme.package}/{module.area}"
         self.say("user", self._greeting() + self.pick(QUESTION).format(name=name, area=module.area))
         search, tests = tools.search(name, folder), tools.search(name, f"tests/{module.area}")
         self.act(f"Let me see where `{name}` is and what its tests say.", search, tests)
-        line = self._line(module.path, f"def {name}(")
+        line = self._line_number(module.path, f"def {name}(")
         self.act(None, tools.read_file(module.path, (max(1, line - 4), line + 16)))
         text = module.fill(sample.code).split('"""')[1]
         self.say(
@@ -189,8 +197,8 @@ class CodingSession:
             "test still passes.",
         )
 
-    def commit(self) -> None:
-        tools, changed = self.tools, sorted(self.project.changed)
+    def add_commit(self) -> None:
+        tools, changed = self.tools, sorted(self.project.changed_files)
         area = self.project.area_of(changed[0])
         status = "\n".join(
             ["On branch main", "Changes not staged for commit:", *(f"\tmodified:   {p}" for p in changed)]
@@ -215,16 +223,16 @@ class CodingSession:
         if rng.random() < 0.3:
             checks.append(tools.shell(f"mypy {module.path}", "Success: no issues found in 1 source file"))
         self.act(self.pick(VERIFY), *checks)
-        paths = [other.test_path for other in self.project.modules[module.area]]
-        self.act(self.pick(SUITE).format(area=module.area), tools.run_tests(paths))
+        test_paths = [area_module.test_path for area_module in self.project.modules[module.area]]
+        self.act(self.pick(SUITE).format(area=module.area), tools.run_tests(test_paths))
         if rng.random() < 0.5:
-            changed = [module.path, module.test_path]
-            self.act(self.pick(REVIEW), tools.shell(f"git diff -- {' '.join(changed)}", self.project.diff(changed)))
+            paths = [module.path, module.test_path]
+            self.act(self.pick(REVIEW), tools.shell(f"git diff -- {' '.join(paths)}", self.project.diff(paths)))
 
     def _add_test(self, module: Module, test: str, name: str | None = None) -> Call:
         text = self.project.text(module.test_path)
-        last = text.rsplit("\n\n\n", 1)[1]
-        edits = [(last, f"{last}\n\n{module.fill(test)}")]
+        last_test = text.rsplit("\n\n\n", 1)[1]
+        edits = [(last_test, f"{last_test}\n\n{module.fill(test)}")]
         if name:
             edits.insert(0, ("import (\n", f"import (\n    {name},\n"))
         return self.tools.edit_file(module.test_path, *edits)
@@ -233,7 +241,7 @@ class CodingSession:
         output = "\n".join(f"{commit.id} {commit.title}" for commit in self.project.log)
         return self.tools.shell(f"git log --oneline -12 -- src/{self.project.theme.package}/{module.area}", output)
 
-    def _line(self, path: str, text: str) -> int:
+    def _line_number(self, path: str, text: str) -> int:
         source = self.project.text(path)
         return source[: source.index(text)].count("\n") + 1
 
@@ -248,7 +256,7 @@ class CodingSession:
         }
 
     def _greeting(self) -> str:
-        return self.pick(OPENING) if self.turns > 1 else ""
+        return self.pick(OPENING) if self.turn_count > 1 else ""
 
     def pick(self, phrases: tuple[str, ...]) -> str:
         return self.rng.choice(phrases)
@@ -278,5 +286,5 @@ class CodingSession:
 
     def _call_id(self) -> str:
         """A random-looking id that is unique, because it contains a counter."""
-        self.calls += 1
-        return "call_" + "".join(self.rng.choices(ID_LETTERS, k=16)) + f"{self.calls:06x}"
+        self.call_count += 1
+        return "call_" + "".join(self.rng.choices(ID_LETTERS, k=16)) + f"{self.call_count:06x}"

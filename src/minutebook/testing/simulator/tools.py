@@ -10,6 +10,7 @@ from minutebook.testing.simulator.code_samples import SampleFunction
 from minutebook.testing.simulator.project import Module, Project
 
 WIDTH = 80
+"""Characters per line of a test report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class SimulatedTools:
         return Call("read_file", arguments, "\n".join(numbered))
 
     def search(self, pattern: str, path: str) -> Call:
-        hits = self.project.hits(self.project.area_of(path), pattern, below=path)
+        hits = self.project.search_lines(self.project.area_of(path), pattern, below=path)
         return Call(
             "search", {"pattern": pattern, "path": path}, "\n".join(hits) or f"No matches for {pattern!r} in {path}"
         )
@@ -69,9 +70,11 @@ class SimulatedTools:
         arguments = {"path": path, "edits": [{"old_text": old, "new_text": new} for old, new in edits]}
         self.project.write(path, text)
         line_number = text.splitlines().index(edits[-1][1].strip("\n").splitlines()[0]) + 1
-        around = self.read_file(path, (max(1, line_number - 3), line_number + edits[-1][1].count("\n") + 3)).result
+        context_lines = self.read_file(
+            path, (max(1, line_number - 3), line_number + edits[-1][1].count("\n") + 3)
+        ).result
         plural = "s" if len(edits) > 1 else ""
-        return Call("edit_file", arguments, f"Applied {len(edits)} edit{plural} to {path}:\n{around}")
+        return Call("edit_file", arguments, f"Applied {len(edits)} edit{plural} to {path}:\n{context_lines}")
 
     def failed_edit(self, path: str, old: str, new: str) -> Call:
         """An edit that fails because the old text does not match. Nothing changes."""
@@ -85,7 +88,7 @@ class SimulatedTools:
 
     def run_tests(self, paths: Sequence[str], failing: tuple[Module, SampleFunction] | None = None) -> Call:
         command = f"pytest {' '.join(paths)}{' -v' if len(paths) > 1 else ''}"
-        return Call("run_tests", {"command": command}, self._report(paths, failing))
+        return Call("run_tests", {"command": command}, self._test_report(paths, failing))
 
     def shell(self, command: str, output: str) -> Call:
         return Call("shell", {"command": command}, output)
@@ -140,9 +143,9 @@ class SimulatedTools:
         verb = self._rng.choice(("loaded", "stored", "queued", "rendered"))
         return f"{verb} {prefix}-{self._rng.randrange(1000, 9999)} in {self._rng.randrange(3, 90)} ms"
 
-    def _report(self, paths: Sequence[str], failing: tuple[Module, SampleFunction] | None) -> str:
+    def _test_report(self, paths: Sequence[str], failing: tuple[Module, SampleFunction] | None) -> str:
         tests = [(path, name) for path in paths for name in self.project.tests(path)]
-        failed = _test_name(*failing) if failing else None
+        failed_name = _test_name(*failing) if failing else None
         lines = [_rule("test session starts"), "platform linux -- Python 3.11.9, pytest-8.3.3, pluggy-1.5.0"]
         lines += [
             f"rootdir: /src/{self.project.theme.package}",
@@ -151,14 +154,14 @@ class SimulatedTools:
             "",
         ]
         for number, (path, name) in enumerate(tests, 1):
-            outcome = "FAILED" if name == failed else "PASSED"
+            outcome = "FAILED" if name == failed_name else "PASSED"
             lines.append(f"{f'{path}::{name} {outcome}':<{WIDTH - 7}} [{100 * number // len(tests):>3}%]")
         seconds = 0.02 * len(tests) + self._rng.random()
-        if failing and failed:
+        if failing and failed_name:
             module, sample = failing
-            lines += ["", _rule("FAILURES"), _rule(failed, "_"), "", *self._traceback(module, sample, failed)]
+            lines += ["", _rule("FAILURES"), _rule(failed_name, "_"), "", *self._traceback(module, sample, failed_name)]
             lines += [_rule("short test summary info")]
-            lines += [f"FAILED {module.test_path}::{failed} - {module.fill(sample.report).splitlines()[0][:90]}"]
+            lines += [f"FAILED {module.test_path}::{failed_name} - {module.fill(sample.report).splitlines()[0][:90]}"]
             return "\n".join([*lines, _rule(f"1 failed, {len(tests) - 1} passed in {seconds:.2f}s")])
         return "\n".join([*lines, "", _rule(f"{len(tests)} passed in {seconds:.2f}s")])
 
@@ -173,29 +176,29 @@ class SimulatedTools:
         test = self.project.text(module.test_path)
         body = test[test.index(f"def {name}(") :].split("\n\n\n")[0].rstrip("\n")
         if not sample.in_code:
-            marked = [f">{line[1:]}" if line.startswith(error_line) else line for line in body.splitlines()]
-            stop = next(number for number, line in enumerate(marked) if line.startswith(">"))
+            marked_test = [f">{line[1:]}" if line.startswith(error_line) else line for line in body.splitlines()]
+            test_stop = next(number for number, line in enumerate(marked_test) if line.startswith(">"))
             return [
-                *marked[: stop + 1],
+                *marked_test[: test_stop + 1],
                 *error_lines,
                 "",
                 f"{module.test_path}:{_line_of(test, error_line)}: {error_type}",
             ]
         call = next(line for line in body.splitlines()[1:] if module.fill(sample.name) in line)
-        marked = [f">{line[1:]}" if line == call else line for line in body.splitlines()]
-        stop = next(number for number, line in enumerate(marked) if line.startswith(">"))
+        marked_test = [f">{line[1:]}" if line == call else line for line in body.splitlines()]
+        test_stop = next(number for number, line in enumerate(marked_test) if line.startswith(">"))
         code = self.project.text(module.path)
         function = code[code.index(f"def {module.fill(sample.name)}(") :].split("\n\n\n")[0].rstrip("\n")
-        inner = [f">{line[1:]}" if line.startswith(error_line) else line for line in function.splitlines()]
-        end = next(number for number, line in enumerate(inner) if line.startswith(">"))
-        dots = "_ " * (WIDTH // 2)
+        marked_code = [f">{line[1:]}" if line.startswith(error_line) else line for line in function.splitlines()]
+        code_stop = next(number for number, line in enumerate(marked_code) if line.startswith(">"))
+        separator = "_ " * (WIDTH // 2)
         return [
-            *marked[: stop + 1],
+            *marked_test[: test_stop + 1],
             "",
             f"{module.test_path}:{_line_of(test, call)}: ",
-            dots,
+            separator,
             "",
-            *inner[: end + 1],
+            *marked_code[: code_stop + 1],
             *error_lines,
             "",
             f"{module.path}:{_line_of(code, error_line)}: {error_type.rpartition('.')[2]}",

@@ -402,7 +402,7 @@ class LedgerCache:
     @classmethod
     def of(cls, record: Transcript, weights: FactWeights = DEFAULT_WEIGHTS) -> "LedgerCache":
         """The cache of this record, for ledgers with these weights."""
-        return record.remember(("facts", weights), lambda: cls(record, weights))
+        return record.cached_value(("facts", weights), lambda: cls(record, weights))
 
     def _reset(self) -> None:
         self._tally = FactTally(self._record.counter, self._weights)

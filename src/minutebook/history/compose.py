@@ -67,7 +67,7 @@ class ComposedManager(ContextualManager):
         record = Transcript.of(messages, counter=self.default_counter())
         with record.lock:
             source = record.coherent()
-            derived = source.remember(
+            derived = source.cached_value(
                 (self, PreservedMessages.of(context, source)), lambda: [_DerivedTranscript() for _ in self.managers]
             )
             note_chains: tuple[NoteChain | None, ...] = ()
@@ -114,7 +114,7 @@ class _DerivedTranscript:
             return repaired, curated.note_chains
         view = manager.current_view(source, session, context).final()
         if self._transcript is None or self._view is not view or self._generation != view.generation:
-            self._transcript = source.derive(view.messages, view.indexes, in_order=True)
+            self._transcript = source.derive(view.messages, view.indexes, skip_checks=True)
             self._view, self._generation = view, view.generation
         else:
             for view_index in range(len(self._transcript), len(view.messages)):
@@ -184,7 +184,7 @@ def _is_equal(message: Message, other: Message) -> bool:
 
 def _read_only_messages(source: Transcript) -> list[dict[str, Any]]:
     """Read-only copies of the messages, for managers that are user code."""
-    copies: list[dict[str, Any]] = source.remember(("read-only",), list)
+    copies: list[dict[str, Any]] = source.cached_value(("read-only",), list)
     copies += map(frozen_copy, source.since(len(copies)))
     return copies
 

@@ -175,7 +175,7 @@ class IncrementalManager(ContextualManager):
         """The cached view of a transcript that needs no repair, brought up to date."""
         preserved = PreservedMessages.of(context, source)
         view_input = self.view_input(session)
-        view = source.remember((self, view_input, preserved), lambda: self.new_view(source, preserved, view_input))
+        view = source.cached_value((self, view_input, preserved), lambda: self.new_view(source, preserved, view_input))
         if view.seen != len(source):
             view.advance()
         return view

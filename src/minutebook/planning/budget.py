@@ -56,7 +56,7 @@ class _StepView(IncrementalView):
 
     def advance(self) -> None:
         source = self.source
-        if self.preserved.last or self._seen_position() < self._stop:
+        if self.preserved.last_count or self._seen_position() < self._stop:
             # The preserved messages at the end change with every new message, and a fold whose end was not seen may now apply.
             self.messages, self.indexes, self.seen, self.note_chain = [], [], 0, None
             self.generation += 1

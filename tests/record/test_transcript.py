@@ -180,7 +180,7 @@ def test_threads_may_append_while_others_read():
 def test_the_cache_is_bounded():
     transcript = Transcript()
     for number in range(100):
-        transcript.remember((number,), list).append(number)
+        transcript.cached_value((number,), list).append(number)
 
-    assert transcript.remember((99,), list) == [99]
-    assert transcript.remember((0,), list) == []
+    assert transcript.cached_value((99,), list) == [99]
+    assert transcript.cached_value((0,), list) == []

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from minutebook import check
 from minutebook.errors import InvalidMessage, InvalidSetting
-from minutebook.record import FindingKind, is_valid
+from minutebook.record import FindingKind
 from minutebook.record.finding import Severity
 from minutebook.record.validation import passes_quick_check
 from tests.strategies import broken, conversations, in_flight
@@ -96,13 +96,15 @@ def test_an_unknown_provider_is_an_error_that_lists_the_known_ones():
 
 @given(conversations(user_first=True))
 def test_finds_nothing_in_a_valid_conversation(chat):
-    assert check(chat) == []
+    assert {finding.kind for finding in check(chat)} <= {FindingKind.BAD_TEXT}  # texts may have lone surrogates
 
 
 @given(st.one_of(conversations(), in_flight(), broken()))
 def test_the_quick_check_never_accepts_what_the_full_check_rejects(chat):
     if passes_quick_check(chat):
-        assert all(is_valid(chat, provider=provider) for provider in ("openai", "anthropic", "gemini"))
+        found = {kind for provider in ("openai", "anthropic", "gemini") for kind, _ in kinds(chat, provider)}
+
+        assert found <= {FindingKind.BAD_PART, FindingKind.BAD_TEXT}  # the quick check does not look at the content
 
 
 @given(conversations(user_first=True))

@@ -1,7 +1,7 @@
 """Strategies that decide when a part of the conversation is folded and what is shown instead.
 
-Summaries, the fact ledger and the registry of strategies by name. Everything here works on a transcript in memory;
-`conversation` applies it to a stored one. Start with `strategy`, then `manager`.
+The package also has the summarizers, the fact ledger and the registry of strategies by name. Everything here works on a
+transcript in memory; the package `conversation` applies it to stored conversations. Start with `strategy`, then `manager`.
 """
 
 from minutebook._lazy import exports

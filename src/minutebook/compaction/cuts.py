@@ -1,4 +1,4 @@
-"""The cuts of a history manager as folds, so that messages that it left out stay left out after a compaction."""
+"""The cuts of a history manager as folds, so that messages that the manager left out stay out after a compaction."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import is_
@@ -14,31 +14,34 @@ from minutebook.record.fold import Fold
 def view_with_cuts(
     history: CompactionInput, manager: HistoryManager, session: SessionProtocol | None
 ) -> Curated | None:
-    """The manager's view of the conversation; None if it has all messages unchanged.
+    """The manager's view of the conversation; None if the manager cuts nothing.
 
-    It is also None if the manager raises `CannotFit`: the compaction may make the conversation fit.
+    Also None if the manager raises `CannotFit`: the compaction may make the conversation fit.
     """
     folded = history.shown
     try:
         view = curated_view(manager, folded, session, NO_CONTEXT)
     except CannotFit:
         return None
-    before = folded.coherent()
-    if len(view) == len(before) and all(map(is_, view, before)):
+    uncut = folded.coherent()
+    if len(view) == len(uncut) and all(map(is_, view, uncut)):
         return None
     return view
 
 
 def cut_folds(history: CompactionInput, view: Curated, added: Sequence[Fold] = ()) -> list[Fold]:
-    """Folds after which the conversation has only the messages of the view, and those that the folds `added` show."""
-    after = history.with_folds(added)
-    active = after.active_folds
-    earlier_folds = [fold for fold in history.active_folds if any(fold is other for other in active)]
-    return [*_cut_exchanges(after, view), *_cut_messages_of_folds(earlier_folds, view)]
+    """Folds after which the conversation has only the messages of the view and those that the folds `added` show."""
+    history_with_added = history.with_folds(added)
+    active_ids = set(map(id, history_with_added.active_folds))
+    earlier_folds = [fold for fold in history.active_folds if id(fold) in active_ids]
+    return [*_cut_exchanges(history_with_added, view), *_cut_messages_of_folds(earlier_folds, view)]
 
 
 def _cut_exchanges(history: CompactionInput, view: Curated) -> Iterator[Fold]:
-    """Folds over exchanges that the view changes, and over neighbouring exchanges that it leaves out for one reason."""
+    """Folds over the exchanges that the view changes or leaves out.
+
+    Neighbouring exchanges that are left out for the same reason get one fold.
+    """
     record, notes = history.record, view.notes()
     sent = dict(zip(view.origins, view, strict=True))
     source = record.coherent()
@@ -64,9 +67,9 @@ def _cut_exchanges(history: CompactionInput, view: Curated) -> Iterator[Fold]:
 
 
 def _cut_messages_of_folds(folds: Iterable[Fold], view: Curated) -> Iterator[Fold]:
-    """Those folds of which the view leaves out some messages, with the others."""
-    sent = {id(message) for message in view}
+    """Replacements for folds that show messages which the view leaves out. They show only the other messages."""
+    ids_in_view = {id(message) for message in view}
     for fold in folds:
-        shown = tuple(message for message in fold.shown if id(message) in sent)
+        shown = tuple(message for message in fold.shown if id(message) in ids_in_view)
         if len(shown) < len(fold.shown):
             yield Fold(f"cut-{fold.start}-{fold.stop}", fold.start, fold.stop, shown, fold.reason)

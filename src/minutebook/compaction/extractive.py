@@ -1,6 +1,6 @@
 """A summary without a model: the most informative sentences of a conversation, in their order.
 
-It invents nothing, takes milliseconds, and is the same for the same conversation. Sentences are selected in this order:
+The summary invents nothing, and it is the same for the same conversation. Sentences are selected in this order:
 
 1. the best sentence of the first user message, which is usually the task;
 2. the best sentences of the newest user message and of the newest answer, because the conversation continues from there;
@@ -9,9 +9,8 @@ It invents nothing, takes milliseconds, and is the same for the same conversatio
    share. Sentences of the user weigh more than those of the assistant, newer ones slightly more than older ones. Greetings,
    the assistant's questions and old reports that all begin alike ("Done with step 7") weigh almost nothing.
 
-Its own summaries are read again line by line, so the best lines of a previous summary are kept word for word.
-No word list can decide what matters, but facts look alike in every language: numbers, dates, paths, ids, names and quoted
-code cannot be guessed again once they are lost.
+A previous summary by this summarizer is read line by line, so its best lines are kept word for word. Facts have a high
+weight because they look alike in every language, and cannot be guessed again once they are lost.
 """
 
 import asyncio
@@ -43,13 +42,14 @@ _DISTINCTIVE_TERM: Final = re.compile(
     r"|\b[a-z]+(?:[A-Z][a-z0-9]*)+\b|\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b|\b\w+_\w+\b"  # names in code
     r"|(?<=[a-z,;] )[A-Z][a-zé]{2,}\b"  # names of people and places: capitals inside a sentence
 )
-_DECISION_WORDS: Final = re.compile(
+_OUTCOME_WORDS: Final = re.compile(
     r"\b(decid\w+|agreed?|confirm\w*|chos\w+|choos\w+|prefer\w*|instead|rather than|must|never|always|only|don'?t|do not"
     r"|cannot|can'?t|won'?t|will|should|need\w*|want\w*|require\w*|allerg\w+|deadline|budget|because|so that|let'?s"
     r"|fixed|mended|works?|failed|fails|errors?|broken|found|cause|turns? out|done|booked|cancel\w*|ordered|paid|changed"
     r"|remember|important|note that|plan\w*|goal)\b",
     re.IGNORECASE,
 )
+"""Words of decisions, wishes and findings."""
 _STATEMENT_WORDS: Final = re.compile(
     r"\b(decid\w+|agreed|chose|chosen|go with|goal|must|never|always|only|don'?t|do not|cannot|can'?t|instead"
     r"|rather than|prefer\w*|require[ds]?|allerg\w+|deadline|budget|has to|have to|i want|i need|we want|we need"
@@ -67,24 +67,27 @@ _PHRASES_WITHOUT_CONTENT: Final = re.compile(
 _TOPIC_WORD: Final = re.compile(r"[^\W\d_]{4,}")
 
 _CLOSING_CHARACTERS: Final = ".!?…)\"'`"
-"""A line without one of these at its end may be an item of a list."""
+"""Ends of complete sentences. A short line with another end is probably an item of a list."""
 
 _MAX_SENTENCE_CHARACTERS: Final = 300
 _EARLIER: Final = "Earlier"
-"""Speaker of the sentences of a summary that another summarizer wrote."""
+"""The speaker's label for the sentences of a summary that another summarizer wrote."""
 _SUMMARY_LINE: Final = re.compile(r"((?:User|Assistant|System|Earlier)(?: \([^)\n]*\))?): (.+)")
 _FACT_SHARES: Final = (1.0, 0.7, 0.5, 0.3)
 """Weights of the first, second, … new fact of a sentence."""
 _SAME_MESSAGE_FACTOR: Final = 0.75
-"""Factor of a sentence's value for each selected sentence of the same message."""
+"""Factor of a sentence's value for each sentence of the same message that is already selected."""
 _CODE_FACTOR: Final = 0.25
+"""Factor of the value of a line of code."""
 _STATEMENT_WEIGHT: Final = 2.0
 _BEGINNING_WORDS: Final = 4
+"""Number of first words by which `Sentence.beginning` compares sentences."""
 _MAX_SAME_BEGINNING: Final = 2
-"""More sentences with the same beginning are reports of routine work. Only the newest ones keep their value."""
+"""If more sentences have the same beginning, they are reports of routine work, and only the newest keep their value."""
 _ROUTINE_FACTOR: Final = 0.2
+"""Factor of the value of a report of routine work."""
 _ANCHOR_SHARE: Final = 0.4
-"""Share of the remaining tokens that each anchor sentence may take."""
+"""Maximum share of the remaining tokens for each of the sentences that are selected first (`_anchors`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +97,13 @@ class Sentence:
     index: int
     """Index among all sentences."""
     source: int
-    """Number of the message that contains it."""
+    """Number of the message, or of the line of the previous summary, that contains the sentence."""
     speaker: str
     text: str
     facts: frozenset[str]
-    """Terms that could not be guessed again."""
+    """The sentence's `distinctive_terms`."""
     words: frozenset[str]
+    """The sentence's words that can be topics."""
     is_code: bool = False
 
     @property
@@ -107,12 +111,12 @@ class Sentence:
         return f"{self.speaker}: {self.text}"
 
     @property
-    def is_users(self) -> bool:
+    def is_from_user(self) -> bool:
         return self.speaker.startswith("User")
 
     @property
     def is_trivial(self) -> bool:
-        """Whether it has no content that is needed later: a greeting, a heading, one or two words."""
+        """Whether the sentence has no content that is needed later: a greeting, a heading, one or two words."""
         if self.facts:
             return self.text.endswith(":")
         has_few_words = self.text.isascii() and self.text.count(" ") < 2  # some other scripts do not separate words
@@ -125,19 +129,19 @@ class Sentence:
 
     @property
     def is_statement(self) -> bool:
-        """Whether it looks like a goal, a constraint or a decision. Questions are not."""
+        """Whether the sentence looks like a goal, a constraint or a decision. Questions do not count."""
         return not self.is_code and not self.text.endswith("?") and bool(_STATEMENT_WORDS.search(self.text))
 
     @property
     def beginning(self) -> str:
-        """Its first words without numbers. Reports such as "Done with step 7" begin alike."""
+        """The first words, with `#` for numbers, so that reports such as "Done with step 7" have the same beginning."""
         return _NUMBER.sub("#", " ".join(self.text.casefold().split()[:_BEGINNING_WORDS]))
 
     @property
     def weight(self) -> float:
-        """Its value without facts and topics."""
-        weight = 1.2 if self.is_users else 0.5
-        if _DECISION_WORDS.search(self.text):
+        """The sentence's value without its facts and topics."""
+        weight = 1.2 if self.is_from_user else 0.5
+        if _OUTCOME_WORDS.search(self.text):
             weight += 1.2
         if self.is_statement:
             weight += _STATEMENT_WEIGHT
@@ -145,7 +149,7 @@ class Sentence:
             weight -= 2.0
         if self.text[-1] not in _CLOSING_CHARACTERS and self.text.count(" ") < 7 and self.text.isascii():
             weight -= 0.7  # an item of a list means little without the list
-        if self.text.endswith("?") and not self.is_users:
+        if self.text.endswith("?") and not self.is_from_user:
             weight -= 1.2  # the assistant's question was answered, or no longer matters
         return weight
 
@@ -154,7 +158,7 @@ class ExtractiveSummarizer:
     """Summarizes a conversation by its most informative sentences, without a model or network."""
 
     async def summarize(self, request: SummaryRequest) -> str:
-        """Return the lines of the summary. It runs in a thread: a long conversation takes a second or two."""
+        """Return the summary. It is computed in a thread, because a long conversation takes a second or two."""
         return await asyncio.to_thread(_summary, request)
 
     def __repr__(self) -> str:
@@ -169,7 +173,7 @@ def _summary(request: SummaryRequest) -> str:
 
 
 class _Selection:
-    """Selects sentences until the tokens are used up."""
+    """Selects sentences until no tokens are left."""
 
     def __init__(self, sentences: Sequence[Sentence], request: SummaryRequest) -> None:
         self._sentences = sentences
@@ -179,13 +183,13 @@ class _Selection:
         """Index of each selected sentence → its line, which may be shortened."""
         self._covered_facts: set[str] = set()
         self._selected_of_source: Counter[int] = Counter()
-        self._uses = Counter(fact for sentence in sentences for fact in sentence.facts)
-        self._topics = _topics(sentences)
+        self._fact_counts = Counter(fact for sentence in sentences for fact in sentence.facts)
+        self._topic_values = _topic_values(sentences)
         self._weights = [sentence.weight for sentence in sentences]
-        self._routine = _routine(sentences)
-        """Indexes of the sentences that report routine work."""
+        self._routine_indexes = _routine_indexes(sentences)
 
     def lines(self) -> list[str]:
+        """Select sentences, and return their lines in the order of the conversation."""
         for sentence in _anchors(self._sentences):
             self._select(sentence, int(self._tokens_left * _ANCHOR_SHARE))
         self._fill()
@@ -212,8 +216,8 @@ class _Selection:
     def _fill(self) -> None:
         """Select the sentence with the highest gain, repeatedly.
 
-        The gain of a sentence only falls as others are selected. So a sentence that is still the best after its gain was
-        computed again is the best of all, and the others need not be computed.
+        The queue has outdated gains. The gain of a sentence only falls as others are selected, so if a sentence is still
+        the best after its gain was computed again, it is the best of all.
         """
         costs = [self._cost(sentence.line) for sentence in self._sentences]
         queue = [
@@ -223,27 +227,27 @@ class _Selection:
         ]
         heapq.heapify(queue)
         while queue and self._tokens_left > 0:
-            old_loss, index = heapq.heappop(queue)
+            old_negative_gain, index = heapq.heappop(queue)
             sentence = self._sentences[index]
-            loss = -self._gain(sentence, costs[index])
-            if loss >= 0 or costs[index] > self._tokens_left:
+            negative_gain = -self._gain(sentence, costs[index])
+            if negative_gain >= 0 or costs[index] > self._tokens_left:
                 continue
-            if queue and loss > queue[0][0] and loss != old_loss:
-                heapq.heappush(queue, (loss, index))
+            if queue and negative_gain > queue[0][0] and negative_gain != old_negative_gain:
+                heapq.heappush(queue, (negative_gain, index))
             else:
                 self._select(sentence, self._tokens_left)
 
     def _gain(self, sentence: Sentence, cost: int) -> float:
         """The value that a sentence adds to the selected ones, per token; negative if it should be left out."""
         new_facts = sentence.facts - self._covered_facts
-        fact_values = sorted((1.0 + 0.3 * log2(self._uses[fact]) for fact in new_facts), reverse=True)
+        fact_values = sorted((1.0 + 0.3 * log2(self._fact_counts[fact]) for fact in new_facts), reverse=True)
         value = self._weights[sentence.index]
         value += sum(fact_value * share for fact_value, share in zip(fact_values, _FACT_SHARES, strict=False))
-        value += min(1.5, sum(self._topics.get(word, 0.0) for word in sentence.words))
+        value += min(1.5, sum(self._topic_values.get(word, 0.0) for word in sentence.words))
         value += 0.8 * sentence.index / len(self._sentences)
         if value > 0:
             code_factor = _CODE_FACTOR if sentence.is_code else 1.0
-            routine_factor = _ROUTINE_FACTOR if sentence.index in self._routine else 1.0
+            routine_factor = _ROUTINE_FACTOR if sentence.index in self._routine_indexes else 1.0
             value *= _SAME_MESSAGE_FACTOR ** self._selected_of_source[sentence.source] * code_factor * routine_factor
         return value / float((12 + cost) ** 0.7)
 
@@ -252,7 +256,7 @@ class _Selection:
 
 
 class _SourceSentence(NamedTuple):
-    """A sentence as it is in a message, before duplicates are removed."""
+    """A sentence of a message, before duplicates are removed."""
 
     speaker: str
     text: str
@@ -287,7 +291,7 @@ def _source_sentences(request: SummaryRequest) -> Iterator[tuple[int, _SourceSen
 
 
 def _sentences_of_summary(summary: str) -> Iterator[_SourceSentence]:
-    """The lines of our own summaries, with their speakers; the sentences of any other."""
+    """The lines of a summary by `ExtractiveSummarizer`, with their speakers; the sentences of any other summary."""
     for line in summary.split("\n"):
         own_line = _SUMMARY_LINE.fullmatch(line)
         if own_line:
@@ -299,37 +303,38 @@ def _sentences_of_summary(summary: str) -> Iterator[_SourceSentence]:
 def _anchors(sentences: Sequence[Sentence]) -> Iterable[Sentence]:
     """The sentences that are selected first: one each of the first and newest user message and of the newest answer."""
     relevant = [sentence for sentence in sentences if not sentence.is_trivial]
-    user_sentences = [sentence for sentence in relevant if sentence.is_users or sentence.speaker == _EARLIER]
+    user_sentences = [sentence for sentence in relevant if sentence.is_from_user or sentence.speaker == _EARLIER]
     answers = [
         sentence
         for sentence in relevant
         if sentence.speaker.startswith("Assistant") and not sentence.text.endswith("?")
     ]
-    first = [sentence for sentence in user_sentences if sentence.source == user_sentences[0].source]
-    newest = [sentence for sentence in user_sentences if sentence.source == user_sentences[-1].source]
-    answer = [sentence for sentence in answers if sentence.source == answers[-1].source]
-    # The first message names its subject early.
-    return [*_strongest(first[:6]), *_strongest(newest), *_strongest(answer)] or sentences[:1]
+    first_request = [sentence for sentence in user_sentences if sentence.source == user_sentences[0].source]
+    newest_request = [sentence for sentence in user_sentences if sentence.source == user_sentences[-1].source]
+    newest_answer = [sentence for sentence in answers if sentence.source == answers[-1].source]
+    # The first user message names its subject early.
+    anchors = [*_strongest(first_request[:6]), *_strongest(newest_request), *_strongest(newest_answer)]
+    return anchors or sentences[:1]
 
 
 def _strongest(sentences: Sequence[Sentence]) -> Sequence[Sentence]:
-    """The sentence with the highest value, as a list; empty if there are none."""
+    """A list with the sentence of the highest value; empty if there are no sentences."""
     if not sentences:
         return []
     return [max(sentences, key=lambda sentence: (sentence.weight + min(3, len(sentence.facts)), -sentence.index))]
 
 
-def _topics(sentences: Sequence[Sentence]) -> dict[str, float]:
-    """Words that at least two and at most half of the messages share, with their values."""
+def _topic_values(sentences: Sequence[Sentence]) -> dict[str, float]:
+    """The value of each word that at least two and at most half of the messages share."""
     message_counts = Counter(
         word for _, word in {(sentence.source, word) for sentence in sentences for word in sentence.words}
     )
-    messages = len({sentence.source for sentence in sentences})
-    return {word: 0.1 * log2(count) for word, count in message_counts.items() if 2 <= count <= max(2, messages // 2)}
+    max_count = max(2, len({sentence.source for sentence in sentences}) // 2)
+    return {word: 0.1 * log2(count) for word, count in message_counts.items() if 2 <= count <= max_count}
 
 
-def _routine(sentences: Sequence[Sentence]) -> set[int]:
-    """Indexes of sentences with a beginning that many have, except the newest and those that are statements."""
+def _routine_indexes(sentences: Sequence[Sentence]) -> set[int]:
+    """Indexes of sentences that report routine work: many have the same beginning. The newest are not included."""
     by_beginning: dict[tuple[str, str], list[int]] = {}
     for sentence in sentences:
         if not sentence.is_statement:
@@ -338,18 +343,18 @@ def _routine(sentences: Sequence[Sentence]) -> set[int]:
 
 
 def _summary_without_text(messages: Sequence[Message]) -> str:
-    tools = Counter(name for message in messages for name in call_names(message) if name)
-    used = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in tools.most_common(8))  # noqa: RUF001 - times
-    return f"No text messages. Tools used: {used}." if used else "No text messages."
+    call_counts = Counter(name for message in messages for name in call_names(message) if name)
+    tools = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in call_counts.most_common(8))  # noqa: RUF001 - times
+    return f"No text messages. Tools used: {tools}." if tools else "No text messages."
 
 
 def _split_sentences(text: str) -> Iterator[tuple[str, bool]]:
-    """The sentences of a text, each on one line, and whether it is in a code block."""
-    in_code = False
+    """Each sentence of a text without line breaks, and whether it is a line of a code block."""
+    is_code = False
     for line in text.split("\n"):
         if line.lstrip().startswith("```"):
-            in_code = not in_code
-        elif in_code:
+            is_code = not is_code
+        elif is_code:
             if line.strip():
                 yield _WHITESPACE.sub(" ", line).strip(), True
         else:

@@ -3,8 +3,8 @@
 A summary is prose, and prose loses details that later steps need exactly: a path, an order number, the command that
 worked. The ledger is a list of such facts that follows the summary. Facts are found by patterns (paths, ids, URLs,
 numbers, errors) and in the arguments of tool calls. A fact ranks higher the more often and the more recently it was used,
-and the fewer tokens it costs; a use outside of tool results counts more. The best facts are listed up to a maximum number
-of tokens, without those that the view shows anyway.
+and the fewer tokens it has. A use outside of tool results counts more. The best facts are listed up to a maximum number of
+tokens, without those that the view shows anyway.
 
 The same messages always give the same ledger. If a message contains an earlier ledger, its facts are included. Folded
 ranges usually only grow, so each message is counted once for all ledgers of a record.
@@ -17,7 +17,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from math import log2
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -38,11 +38,11 @@ _MAX_FACT_CHARACTERS: Final = 120
 _GUARANTEED_PER_KIND: Final = 2
 """Number of facts of each kind that are listed first, so that many paths do not displace the only order number."""
 _PACKING_ROUNDS: Final = 3
-"""Facts cost fewer tokens together than the sum of their maxima, so more facts are added with the tokens left."""
+"""How often facts are added. Together they have fewer tokens than the sum of their maxima, so tokens are left."""
 _KIND_ORDER: Final = ("requests", "commands", "ids", "numbers", "paths", "URLs", "errors")
 """Order of the kinds in a ledger. Requests are the beginnings of user messages."""
 _KINDS_WITHOUT_SPACES: Final = frozenset({"URLs", "paths", "ids"})
-"""Facts of these kinds are searched in the distinct words of a message: a word that is repeated is examined once."""
+"""Kinds whose facts have no spaces. They are searched in the distinct words of a message, which is faster."""
 _COMMAND_KEYS: Final = frozenset({"command", "cmd", "script", "bash"})
 _PATH_KEYS: Final = frozenset({"path", "file", "file_path", "filename", "filepath", "files", "paths"})
 _BRACE_CHARACTERS: Final = frozenset("{},")
@@ -94,7 +94,7 @@ class Fact:
     uses: int
     """Number of uses. A use in a user message, an answer or a call counts several times."""
     last: int
-    """Index of the last message that uses it."""
+    """Index of the last message that uses the fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def forms(kind: str, text: str) -> Iterator[FactKey]:
 
 
 def folder_and_name(kind: str, text: str) -> tuple[str, str]:
-    """The folder of a path and the name in it. The folder is empty for other facts and for paths with braces or commas."""
+    """The folder of a path and the name in it. For other facts and for paths with braces or commas the folder is empty."""
     if kind != "paths":
         return "", text
     folder, slash, name = text.rpartition("/")
@@ -239,8 +239,9 @@ class FactTally:
         self.weights = weights
         self.counter = counter
         self.count_tokens: Callable[[str], int] = cache(counter.count)
-        """Cached token counts of short texts."""
+        """A cached `counter.count`, for short texts."""
         self.uses: dict[FactKey, int] = {}
+        """Number of uses of each fact, weighted as in `Fact.uses`."""
         self.last: dict[FactKey, int] = {}
         """Index of the last message that uses each fact."""
         self._unranked: set[FactKey] = set()
@@ -261,7 +262,7 @@ class FactTally:
     def best(self, excluded: Container[FactKey], summary: str = "") -> Iterator[FactKey]:
         """The facts that are neither excluded nor in the summary, best first.
 
-        The best of every kind come before all others. A path is left out if a longer form of it came before.
+        The best facts of each kind come before all others. A path is left out if a longer form of it was yielded before.
         """
         self._rank()
         guaranteed = sorted(
@@ -298,7 +299,8 @@ class FactTally:
     def _score(self, key: FactKey) -> float:
         """Logarithm of the likelihood, per token, that the fact is used again.
 
-        A new message would lower all scores by the same amount, so they need not be computed again.
+        The age of a fact is not subtracted: a new message would lower all scores by the same amount, and the order would
+        stay.
         """
         kind, text = key
         folder, name = folder_and_name(kind, text)
@@ -311,14 +313,14 @@ class FactTally:
 
 def render_ledger(tally: FactTally, *, max_tokens: int, summary: str, excluded: Container[FactKey]) -> str:
     """The text of the ledger: the best facts within `max_tokens` that are neither excluded nor in the summary."""
-    best = islice(tally.best(excluded, summary), max_tokens)  # a fact costs at least two tokens, so more would not fit
-    candidates = [_priced_fact(kind, text, tally.count_tokens) for kind, text in best]
+    best_facts = islice(tally.best(excluded, summary), max_tokens)  # a fact has at least a token, so more would not fit
+    candidates = [_priced_fact(kind, text, tally.count_tokens) for kind, text in best_facts]
     packed: list[_PricedFact] = []
     text = ""
     for _ in range(_PACKING_ROUNDS):
         candidates = _pack(candidates, packed, max_tokens - tally.counter.count(text or HEADING))
         text = _render(packed)
-    while packed and tally.counter.count(text) > max_tokens:  # some facts cost more together than alone
+    while packed and tally.counter.count(text) > max_tokens:  # some facts have more tokens together than alone
         packed.pop()
         text = _render(packed)
     return text
@@ -334,6 +336,11 @@ class _PricedFact(NamedTuple):
     folder_tokens: int
     name_tokens: int
 
+    @property
+    def group(self) -> tuple[str, str]:
+        """Facts of one kind and folder are written together."""
+        return self.kind, self.folder
+
 
 def _priced_fact(kind: str, text: str, count_tokens: Callable[[str], int]) -> _PricedFact:
     folder, name = folder_and_name(kind, text)
@@ -343,21 +350,21 @@ def _priced_fact(kind: str, text: str, count_tokens: Callable[[str], int]) -> _P
 def _pack(candidates: Sequence[_PricedFact], packed: list[_PricedFact], tokens_left: int) -> list[_PricedFact]:
     """Append to `packed` the candidates that fit by their maximum tokens; return the others."""
     kinds = {fact.kind for fact in packed}
-    groups = {fact[:2] for fact in packed}
-    others: list[_PricedFact] = []
+    groups = {fact.group for fact in packed}
+    too_large: list[_PricedFact] = []
     for fact in candidates:
-        cost = fact.name_tokens
-        if cost <= tokens_left:
-            cost += 0 if fact.kind in kinds else fact.kind_tokens
-            cost += 0 if fact[:2] in groups else fact.folder_tokens
-        if cost > tokens_left:
-            others.append(fact)
+        tokens = fact.name_tokens
+        if tokens <= tokens_left:
+            tokens += 0 if fact.kind in kinds else fact.kind_tokens
+            tokens += 0 if fact.group in groups else fact.folder_tokens
+        if tokens > tokens_left:
+            too_large.append(fact)
             continue
-        tokens_left -= cost
+        tokens_left -= tokens
         kinds.add(fact.kind)
-        groups.add(fact[:2])
+        groups.add(fact.group)
         packed.append(fact)
-    return others
+    return too_large
 
 
 def _render(packed: Iterable[_PricedFact]) -> str:
@@ -402,34 +409,34 @@ class LedgerCache:
     @classmethod
     def of(cls, record: Transcript, weights: FactWeights = DEFAULT_WEIGHTS) -> "LedgerCache":
         """The cache of this record, for ledgers with these weights."""
-        return record.remember(("facts", weights), lambda: cls(record, weights))
+        return record.cached_value(("facts", weights), lambda: cls(record, weights))
 
     def _reset(self) -> None:
         self._tally = FactTally(self._record.counter, self._weights)
         self._counted: list[range] = []
+        """Ranges whose messages are in the tally."""
 
     def ledger(
         self, folded: Sequence[range], *, previous_summary: Message | None, max_tokens: int, summary: str
     ) -> str:
         """The ledger of the folded ranges. `previous_summary` is the message that replaced some of them before."""
-        self._count(folded, previous_summary)
-        ends = [0, *chain.from_iterable((indexes.start, indexes.stop) for indexes in folded), len(self._record)]
-        visible = (self._record[index] for start, stop in list(pairwise(ends))[::2] for index in range(start, stop))
+        self._count_folded(folded, previous_summary)
+        visible = (self._record[index] for index in indexes_outside(range(len(self._record)), folded))
         excluded = {form for message in visible for key in self._facts_in(message) for form in forms(*key)}
         return render_ledger(self._tally, max_tokens=max_tokens, summary=summary, excluded=excluded)
 
-    def _count(self, folded: Sequence[range], previous_summary: Message | None) -> None:
+    def _count_folded(self, folded: Sequence[range], previous_summary: Message | None) -> None:
         """Count the folded messages that were not counted yet."""
-        new = [index for indexes in folded for index in indexes_outside(indexes, self._counted)]
-        if len(new) + sum(map(len, self._counted)) > sum(map(len, folded)):
+        new_indexes = [index for indexes in folded for index in indexes_outside(indexes, self._counted)]
+        if len(new_indexes) + sum(map(len, self._counted)) > sum(map(len, folded)):
             # A counted message is no longer folded: a fold was undone, or two managers fold the same record.
             self._reset()
-            new = [index for indexes in folded for index in indexes]
-        for index in new:
+            new_indexes = [index for indexes in folded for index in indexes]
+        for index in new_indexes:
             message = self._record[index]
             self._tally.add(index, message, self._facts_in(message))
         if previous_summary is not None:
-            # It has new facts only if the record is incomplete: those of the messages that were purged.
-            keys = [key for key in self._facts_in(previous_summary) if key not in self._tally.uses]
-            self._tally.add(0, previous_summary, keys)
+            # The summary has facts that the record lacks only if messages were purged from the record.
+            purged_facts = [key for key in self._facts_in(previous_summary) if key not in self._tally.uses]
+            self._tally.add(0, previous_summary, purged_facts)
         self._counted = list(folded)

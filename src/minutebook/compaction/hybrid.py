@@ -1,4 +1,4 @@
-"""Clear old tool results if that is enough, else summarize, else truncate: the cheapest step first."""
+"""Clear old tool results if that is enough. Otherwise summarize, and truncate if the summary is not enough."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 
 _TAIL_SHARE: Final = 0.25
-"""Share of the window whose tool results are not cleared."""
+"""Share of the window for the newest exchanges, whose tool results are not cleared."""
 
 
 @dataclass(frozen=True, slots=True)
 class HybridStrategy(WindowStrategy):
-    """Above 80 % of the window, clear old tool results; if that is not enough, summarize; if that is not, truncate.
+    """Above 80 % of the window, clear old tool results if that is enough, else summarize and, if necessary, truncate.
 
     Raises:
         InvalidSetting: a share is out of range.
@@ -39,15 +39,15 @@ class HybridStrategy(WindowStrategy):
     summarize: SummarizeStrategy = field(default_factory=SummarizeStrategy)
 
     async def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        clearing = _clearing_folds(history)
-        if clearing and history.with_folds(clearing).tokens <= int(history.limit * self.target):
-            for fold in clearing:
+        clearing_folds = _clearing_folds(history)
+        if clearing_folds and history.with_folds(clearing_folds).tokens <= int(history.limit * self.target):
+            for fold in clearing_folds:
                 yield fold
             return
-        summaries = [fold async for fold in self.summarize.apply(history, summarizer)]
-        for fold in summaries:
+        summary_folds = [fold async for fold in self.summarize.apply(history, summarizer)]
+        for fold in summary_folds:
             yield fold
-        summarized_history = history.with_folds(summaries)
+        summarized_history = history.with_folds(summary_folds)
         if exceeds_threshold(summarized_history, self.threshold):
             share = max(self.target, self.threshold * TARGET_RATIO / DEFAULT_THRESHOLD)
             max_tokens = int(history.limit * share)

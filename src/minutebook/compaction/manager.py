@@ -39,9 +39,10 @@ class HistoryCompacted:
     session_id: UUID | None
     created_at: datetime
     fallback: str | None = None
-    """Why the strategy alone was not enough, if `methods` has others."""
+    """Why other methods than the strategy were used; None if the strategy was enough."""
     methods: tuple[str, ...] = ()
-    """What reduced the conversation, in order: the strategy's name, "extractive summary", "truncation"."""
+    """What reduced the conversation, in order: the strategy's name or "history manager", "extractive summary",
+    "truncation"."""
     outcome: CompactionOutcome = "folded"
     reason: str = ""
     conversation: str | None = None
@@ -63,28 +64,25 @@ class HistoryCompacted:
 
 _LOG: Final = logging.getLogger("minutebook.compaction")
 _MIN_GROWTH: Final = 0.02
-"""Share of the window that must have been added since the last attempt before there is another."""
+"""The strategy is called again only if new messages with this share of the window were added since the last attempt."""
 _MAX_FAILURES: Final = 3
-"""After this many failures in a row the strategy is not called until `_RETRY_DELAY` has passed."""
+"""After this number of failures in a row, each further attempt waits for `_RETRY_DELAY`."""
 _RETRY_DELAY: Final = timedelta(minutes=5)
-"""Then the strategy is called once: if it fails again, the next call is after another delay."""
 _NOTHING_TO_FOLD: Final = "every message that is not folded yet is required, or folding would save no tokens"
 
 SaveFold = Callable[[Fold], Awaitable[object]]
-"""Stores a fold. If it returns a fold, that one was stored instead: its id or its positions may differ."""
+"""Stores a fold. If it returns a fold, that is the stored one: its id or its positions may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """The result of a compaction. It is true if messages were folded; if not, nothing was changed.
-
-    `reason` says why, except if no compaction was due.
-    """
+    """The result of a compaction. `bool(result)` is True if messages were folded; otherwise nothing was changed."""
 
     folds: tuple[Fold, ...] = field(default=(), repr=False)
     """All folds of the conversation, for the view."""
     outcome: CompactionOutcome = "not due"
     reason: str = ""
+    """Why messages were folded or not. Empty if no compaction was due."""
     added: tuple[Fold, ...] = ()
     turns: int = 0
     """Number of newly folded turns."""
@@ -137,13 +135,12 @@ class _Attempt(NamedTuple):
 class CompactionManager:
     """Folds old messages of one conversation with a strategy when the model's context window fills up.
 
-    Without a strategy nothing is folded. Folds are kept in `folds`; if `save_fold` is set, each is stored before it is
-    added. Every compaction is published on `bus`, except if there was nothing to fold. `conversation` and `tenant` are
-    part of that event.
+    Without a strategy nothing is folded. `folds` has all folds of the conversation. If `save_fold` is set, it is called
+    with each new fold before that is added to `folds`. Every compaction is published on `bus`, except if there was nothing
+    to fold. `conversation` and `tenant` are part of that event.
 
-    `manager` is the history manager that is applied after the folds. Messages that it leaves out do not count, and a
-    compaction folds them too. Otherwise the new view, which the manager makes from the folded conversation, could have
-    them again.
+    `manager` is the history manager that is applied after the folds. A compaction also folds the messages that this
+    manager leaves out. Otherwise they could be in the next view, which the manager makes from the shorter conversation.
     """
 
     def __init__(
@@ -187,14 +184,14 @@ class CompactionManager:
     ) -> CompactionResult:
         """Fold messages if that is due before the next model call.
 
-        A request that exceeds the window makes any strategy due. If it still exceeds it after that, old messages are
-        replaced by an extractive summary and, if that is not enough, truncated. Otherwise a strategy that fails changes
-        nothing.
+        Any strategy is due if the request exceeds the window. If the request still exceeds it after the strategy was
+        applied or has failed, old messages are replaced by an extractive summary and, if that is not enough, truncated. If
+        the request does not exceed the window, a strategy that fails changes nothing.
 
         Raises:
             CannotFit: the leading system messages, the pins, the newest user message and the last exchange, with its
                 results cleared, exceed the window.
-            InvalidResult: the strategy's `apply` gives something else than folds.
+            InvalidResult: the strategy's `apply` returns or yields something else than folds.
         """
         strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
         if strategy is None or not _is_due(strategy, history):
@@ -221,10 +218,10 @@ class CompactionManager:
                 summarize = SummarizeStrategy()
             is_extractive = isinstance(self.summarizer, ExtractiveSummarizer)
             summarizer = self.summarizer if is_extractive else ExtractiveSummarizer()
-            summary = (await self._attempt(summarize, after, summarizer)).folds
-            if summary:
+            summary_folds = (await self._attempt(summarize, after, summarizer)).folds
+            if summary_folds:
                 methods.append("extractive summary")
-                folds += summary
+                folds += summary_folds
                 after = history.with_folds(folds)
         if after.tokens > history.limit:
             methods.append("truncation")
@@ -233,7 +230,7 @@ class CompactionManager:
         return _Attempt(folds, "folded", attempt.reason, attempt.error, tuple(methods), fallback)
 
     async def apply(self, record: Transcript, *, session: SessionProtocol | None = None) -> CompactionResult:
-        """Apply the strategy even if it is not due. The conversation is not truncated if that is not enough.
+        """Apply the strategy even if it is not due. Nothing is truncated, even if the request exceeds the window.
 
         Unlike in `check_and_apply`, a `FoldConflict` from `save_fold` is not raised; the outcome is "conflict".
         """
@@ -247,7 +244,7 @@ class CompactionManager:
             return await self._finish(strategy, history, _Attempt([], "conflict", str(error), error), session)
 
     async def _attempt_if_useful(self, strategy: HistoryStrategy, history: CompactionInput) -> _Attempt:
-        """Call the strategy, unless it keeps failing or nothing has changed since the last call."""
+        """Call the strategy, unless it failed several times or too few messages were added since the last call."""
         reason_to_skip = self._reason_to_skip(history)
         if reason_to_skip:
             return _Attempt([], "nothing to fold", reason_to_skip)
@@ -336,7 +333,10 @@ def _is_due(strategy: HistoryStrategy, history: CompactionInput) -> bool:
 
 
 def _with_cuts(history: CompactionInput, view: Curated, attempt: _Attempt) -> _Attempt:
-    """The attempt with folds for what the history manager left out. Only these remain if the others make the view larger."""
+    """The attempt with additional folds for the messages that the history manager left out.
+
+    If the conversation is not shorter with the attempt's own folds, only the additional ones remain.
+    """
     cuts = cut_folds(history, view)
     if not cuts:
         return attempt

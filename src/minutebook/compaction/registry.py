@@ -23,7 +23,7 @@ SETTING_FIELDS: Final[Mapping[str, str]] = {
     "keep_turns": "keep_turns",
     "keep_files": "recent_files",
 }
-"""Name of a setting in configuration and the agent language → the strategy's field."""
+"""Name of a setting in configuration and in the agent language → the name of the strategy's field."""
 _registered: dict[str, Callable[[], HistoryStrategy]] = {}
 
 
@@ -56,7 +56,7 @@ def strategy_named(name: str) -> HistoryStrategy:
     """The strategy of that name, with default settings.
 
     Raises:
-        UnknownName: there is none.
+        UnknownName: there is no strategy of that name.
     """
     factory = BUILTIN_STRATEGIES.get(name) or _registered.get(name)
     if factory is None:
@@ -65,11 +65,11 @@ def strategy_named(name: str) -> HistoryStrategy:
 
 
 def strategy_from(strategy: HistoryStrategy | str) -> HistoryStrategy:
-    """The strategy itself, or the one of that name.
+    """The strategy for an argument that is a strategy or the name of one.
 
     Raises:
-        UnknownName: there is none of that name.
-        InvalidSetting: the object is no strategy.
+        UnknownName: there is no strategy of that name.
+        InvalidSetting: the object is not a strategy.
     """
     return strategy_named(strategy) if isinstance(strategy, str) else require_strategy(strategy)
 

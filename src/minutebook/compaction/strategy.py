@@ -48,7 +48,7 @@ class CompactionInput:
 
     @property
     def turns(self) -> int:
-        """Number of turns that no fold hides. Found by binary search, because records can have many turns."""
+        """Number of turns whose user message no fold hides."""
         starts = self.record.turn_starts
         hidden = (bisect_left(starts, fold.stop) - bisect_left(starts, fold.start) for fold in self.active_folds)
         return len(starts) - sum(hidden)
@@ -67,6 +67,7 @@ class CompactionInput:
         return range(start, max(start, starts[-turns])) if 0 < turns <= len(starts) else range(start, start)
 
     def with_folds(self, added: Iterable[Fold]) -> "CompactionInput":
+        """The state after these folds are added."""
         return replace(self, folds=(*self.folds, *added))
 
     @property
@@ -81,7 +82,7 @@ class CompactionInput:
 
     @property
     def summary(self) -> Fold | None:
-        """The active fold that shows a summary."""
+        """The first active fold that shows a summary; None if there is none."""
         return next(filter(is_summary_fold, self.active_folds), None)
 
 
@@ -97,25 +98,29 @@ def essential_indexes(record: Transcript) -> set[int]:
     """
     essential = set(range(record.leading_system_count)) | set(last_exchange(record))
     essential |= {index for pin in record.pins for index in record.exchange_of(pin)}
-    newest = record.newest_request
-    return essential if newest is None else essential | set(record.exchange_of(newest))
+    newest_request = record.newest_request
+    return essential if newest_request is None else essential | set(record.exchange_of(newest_request))
 
 
 def required_indexes(record: Transcript) -> set[int]:
-    """Indexes of the messages that are not folded while the others are enough: the essential ones and the first user message."""
-    first = record.first_request
-    return essential_indexes(record) | (set() if first is None else set(record.exchange_of(first)))
+    """Indexes of the messages that strategies do not fold: the essential ones and the first user message.
+
+    Only truncation folds the first user message too, if folding the others is not enough.
+    """
+    first_request = record.first_request
+    first_exchange = set() if first_request is None else set(record.exchange_of(first_request))
+    return essential_indexes(record) | first_exchange
 
 
 def pinned_messages(record: Transcript, indexes: range) -> tuple[Message, ...]:
-    """The messages of the pinned exchanges in a range. A fold over the range shows them."""
+    """The messages of the pinned exchanges in a range, which a fold over the range must show."""
     leading = record.leading_system_count
     exchanges = (record.exchange_of(pin) for pin in record.pins if pin in indexes and pin >= leading)
     return tuple(record[index] for index in sorted({index for exchange in exchanges for index in exchange}))
 
 
 def tail_start(record: Transcript, max_tokens: int, *, no_earlier_than: int = 0) -> int:
-    """The start of the longest tail of whole exchanges within `max_tokens`. The last exchange is always in it."""
+    """The start of the longest tail of whole exchanges within `max_tokens`. The tail always has the last exchange."""
     start = last_exchange(record).start
     tokens_left = max_tokens - sum(map(record.tokens_of, range(start, len(record))))
     while start > no_earlier_than:
@@ -135,19 +140,17 @@ def last_turns_start(record: Transcript, turns: int, max_tokens: int, *, no_earl
 
 
 def has_at_most(record: Transcript, start: int, stop: int, max_tokens: int) -> bool:
-    """Whether a range has at most `max_tokens`. Counting stops when it has more."""
+    """Whether the messages from `start` to `stop` have at most `max_tokens`. Counting stops when they have more."""
+    tokens_left = max_tokens
     for index in range(start, stop):
-        max_tokens -= record.tokens_of(index)
-        if max_tokens < 0:
+        tokens_left -= record.tokens_of(index)
+        if tokens_left < 0:
             return False
-    return max_tokens >= 0
+    return tokens_left >= 0
 
 
 def foldable_ranges(history: CompactionInput, required: set[int], stop: int) -> list[range]:
-    """The ranges before `stop` that may be folded.
-
-    They contain the messages that are not required, and those that are already folded, required or not.
-    """
+    """The ranges before `stop` that may be folded: all messages except required ones that no fold hides yet."""
     active, start = history.active_folds, history.record.leading_system_count
     separators = sorted(
         index
@@ -159,7 +162,7 @@ def foldable_ranges(history: CompactionInput, required: set[int], stop: int) -> 
 
 
 def indexes_outside(indexes: range, others: Sequence[range]) -> Iterator[int]:
-    """The indexes of a range that are in none of the other ranges, which are in ascending order."""
+    """The indexes of a range that are in none of the other ranges. The others must be in ascending order."""
     index = indexes.start
     for other in others:
         yield from range(index, min(other.start, indexes.stop))
@@ -189,15 +192,18 @@ class HistoryStrategy(Protocol):
     def apply(
         self, history: CompactionInput, summarizer: Summarizer
     ) -> AsyncIterator[Fold] | Awaitable[Iterable[Fold]]:
-        """The folds to add: an `async def` that returns a list of folds or yields each. If it raises, none is added."""
+        """The folds to add. Write it as `async def`, and return a list of folds or yield each fold.
+
+        If it raises, no fold is added.
+        """
         ...
 
 
 def require_strategy(strategy: Any) -> HistoryStrategy:
-    """Return the strategy if it has the methods of one.
+    """Return the strategy if it has the methods of a `HistoryStrategy`.
 
     Raises:
-        InvalidSetting: it does not, or it is a class.
+        InvalidSetting: it lacks one of them, or it is a class.
     """
     if isinstance(strategy, type):
         raise InvalidSetting("strategy", strategy, f"an object, such as {strategy.__name__}()")
@@ -210,7 +216,7 @@ async def folds_of(strategy: HistoryStrategy, history: CompactionInput, summariz
     """The folds that a strategy adds.
 
     Raises:
-        InvalidResult: `apply` gives something else than folds.
+        InvalidResult: `apply` returns or yields something else than folds.
     """
     result: Any = strategy.apply(history, summarizer)
     method = f"{type(strategy).__name__}.apply"
@@ -224,9 +230,9 @@ async def folds_of(strategy: HistoryStrategy, history: CompactionInput, summariz
     else:
         fix = "write `async def apply`, and return a list of folds or yield each fold"
         raise InvalidResult(method, repr(result), fix)
-    wrong = next((fold for fold in folds if not isinstance(fold, Fold)), None)
-    if wrong is not None:
-        raise InvalidResult(method, f"{wrong!r} in place of a fold", "make folds with Fold.over(...)")
+    invalid_item = next((item for item in folds if not isinstance(item, Fold)), None)
+    if invalid_item is not None:
+        raise InvalidResult(method, f"{invalid_item!r} in place of a fold", "make folds with Fold.over(...)")
     return folds
 
 
@@ -235,7 +241,9 @@ class WindowStrategy:
 
     __slots__ = ()
     threshold: float
+    """Share of the window above which compaction is due."""
     target: float
+    """Share of the window that is used after the compaction."""
 
     def __post_init__(self) -> None:
         require_thresholds(self.threshold, self.target)
@@ -253,10 +261,10 @@ def exceeds_threshold(history: CompactionInput, threshold: float = DEFAULT_THRES
 
 
 def require_thresholds(threshold: float, target: float) -> None:
-    """Check that both are shares of the context window and the target is below the threshold.
+    """Check the two shares of the context window.
 
     Raises:
-        InvalidSetting: they are not.
+        InvalidSetting: one is not a share, or the target is not below the threshold.
     """
     require_type("threshold", threshold, (int, float), "a share of the window above 0 and up to 1, such as 0.8")
     require_type("target", target, (int, float), "a share of the window above 0 and below the threshold")

@@ -1,4 +1,7 @@
-"""Summarize the middle of a conversation: the first user message, the last exchanges and those about recent files stay."""
+"""Summarize the middle of a conversation.
+
+The first user message, the last exchanges and the exchanges about recent files stay.
+"""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -47,8 +50,8 @@ _MIN_SUMMARY_TOKENS: Final = 64
 class SummarizeStrategy(WindowStrategy):
     """Above 80 % of the window, summarize all but the first user message, the last exchanges and those about recent files.
 
-    The last turn is kept whole if it has at most a quarter of the window, otherwise its user message and the last
-    exchanges are kept. With `keep_turns` that number of turns is kept whole, if they have at most the target.
+    The last exchanges have at most about a quarter of the window. If the last turn is longer, its user message stays too.
+    With `keep_turns`, that number of turns is kept whole, if they have at most the target.
 
     Raises:
         InvalidSetting: a share or `keep_turns` is out of range.
@@ -69,11 +72,12 @@ class SummarizeStrategy(WindowStrategy):
 
     async def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
         record = history.record
-        floor = history.folded_until
+        folded_until = history.folded_until
         limit = int(history.limit * self.target / DEFAULT_TARGET)  # the shares are those of the default target
-        stop = self._tail_start(history, limit, floor)
-        required = required_indexes(record) | self._file_exchanges(record, floor, stop, int(limit * _FILES_SHARE))
-        ranges, previous = foldable_ranges(history, required, stop), history.summary
+        stop = self._tail_start(history, limit, folded_until)
+        file_exchanges = self._file_exchanges(record, folded_until, stop, int(limit * _FILES_SHARE))
+        ranges = foldable_ranges(history, required_indexes(record) | file_exchanges, stop)
+        previous = history.summary
         summarized_ranges = [] if previous is None else [range(previous.start, previous.stop)]
         new_messages = [record[index] for indexes in ranges for index in indexes_outside(indexes, summarized_ranges)]
         if not new_messages:
@@ -95,34 +99,35 @@ class SummarizeStrategy(WindowStrategy):
             fold_id = f"{self.name}-{indexes.start}-{indexes.stop}-{number}-{count}"
             yield Fold(fold_id, indexes.start, indexes.stop, shown, f"{count} earlier messages summarized")
 
-    def _tail_start(self, history: CompactionInput, limit: int, floor: int) -> int:
-        """The index from which on all messages are kept."""
+    def _tail_start(self, history: CompactionInput, limit: int, folded_until: int) -> int:
+        """The index from which on all messages stay. It is the start of a turn if that needs few more tokens."""
         record = history.record
         if self.keep_turns is not None:
             max_tokens = int(history.limit * self.target)
-            start = last_turns_start(record, self.keep_turns, max_tokens, no_earlier_than=floor)
+            start = last_turns_start(record, self.keep_turns, max_tokens, no_earlier_than=folded_until)
             if start is not None:
                 return start
-        start = tail_start(record, int(limit * _TAIL_SHARE), no_earlier_than=floor)
+        start = tail_start(record, int(limit * _TAIL_SHARE), no_earlier_than=folded_until)
         if not record.turn_starts or start <= record.turn_starts[0]:
             return start
-        turn = record.turn_starts[record.turn_of(start)]
-        return turn if has_at_most(record, turn, start, int(history.limit * _TURN_SHARE)) else start
+        turn_start = record.turn_starts[record.turn_of(start)]
+        return turn_start if has_at_most(record, turn_start, start, int(history.limit * _TURN_SHARE)) else start
 
     def _file_exchanges(self, record: Transcript, start: int, stop: int, max_tokens: int) -> set[int]:
-        """The newest exchange about each of the recent files, within `max_tokens`."""
+        """Indexes of the newest exchange about each recent file between `start` and `stop`, within `max_tokens`."""
         indexes: set[int] = set()
         files: set[str] = set()
+        tokens_left = max_tokens
         index = stop
         while index > start and len(files) < self.recent_files:
             exchange = record.exchange_of(index - 1)
             index = exchange.start
             new_files = [path for path in files_of(record[exchange.start]) if path not in files]
             tokens = sum(map(record.tokens_of, exchange))
-            if new_files and tokens <= max_tokens:
+            if new_files and tokens <= tokens_left:
                 files.update(new_files)
                 indexes |= set(exchange)
-                max_tokens -= tokens
+                tokens_left -= tokens
         return indexes
 
 
@@ -136,9 +141,9 @@ async def write_summary(
     max_summary_tokens: int,
     max_ledger_tokens: Callable[[str], int],
 ) -> str:
-    """Write the summary of the previous summary and the new messages, followed by the ledger of all ranges.
+    """Write a summary that replaces the previous summary and the new messages, followed by the ledger of all ranges.
 
-    `max_ledger_tokens` gets the summary and returns the maximum length of its ledger.
+    `max_ledger_tokens` gets the summary and returns the maximum tokens of its ledger.
 
     Raises:
         SummaryRejected: the summary is not usable.

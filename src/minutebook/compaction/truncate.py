@@ -55,50 +55,54 @@ def truncation_folds(history: CompactionInput, max_tokens: int, *, keep_turns: i
     """The folds that truncate a conversation to about `max_tokens`; an empty list if it cannot be truncated further."""
     record = history.record
     required = required_indexes(record)
-    first = record.first_request
-    if (
-        first is not None
-        and first != record.newest_request
-        and _other_required_tokens(record, required) > max_tokens // 2
-    ):
+    has_early_request = record.first_request is not None and record.first_request != record.newest_request
+    if has_early_request and _tokens_before_last_exchange(record, required) > max_tokens // 2:
         # A first user message this long would leave too few tokens for the newest messages.
         required = essential_indexes(record)
-    tail_tokens = max_tokens - history.overhead_tokens - _MARKER_TOKENS - _other_required_tokens(record, required)
-    floor = history.folded_until
-    kept_from = None if keep_turns is None else last_turns_start(record, keep_turns, tail_tokens, no_earlier_than=floor)
-    if kept_from is None:
-        kept_from = tail_start(record, tail_tokens, no_earlier_than=floor)
-    folds = _marker_folds(history, required, kept_from)
+    tail_tokens = max_tokens - history.overhead_tokens - _MARKER_TOKENS - _tokens_before_last_exchange(record, required)
+    folded_until = history.folded_until
+    start = None
+    if keep_turns is not None:
+        start = last_turns_start(record, keep_turns, tail_tokens, no_earlier_than=folded_until)
+    if start is None:
+        start = tail_start(record, tail_tokens, no_earlier_than=folded_until)
+    folds = _marker_folds(history, required, start)
     return folds if history.with_folds(folds).tokens < history.tokens else []
 
 
 def fitting_folds(history: CompactionInput) -> list[Fold]:
-    """The folds after which a conversation that exceeds the window fits. They remove as little as possible.
+    """Folds that make a conversation fit which exceeds the window: the first of `_candidate_folds` that is enough.
 
     Raises:
         CannotFit: the essential messages exceed the window, even with the newest tool results cleared.
     """
-    for folds in _cuts(history):
+    for folds in _candidate_folds(history):
         if history.with_folds(folds).tokens <= history.limit:
             return folds
     raise _cannot_fit(history)
 
 
-def _cuts(history: CompactionInput) -> Iterator[list[Fold]]:
-    """Lists of folds that remove more and more: old messages, then also the newest results and the first user message."""
+def _candidate_folds(history: CompactionInput) -> Iterator[list[Fold]]:
+    """Lists of folds, each removing more than the one before.
+
+    First old messages are removed, then all messages before the last exchange that are not essential, then also the
+    earlier summaries and the marker.
+    """
     record = history.record
     yield from _with_newest_clipped(history, truncation_folds(history, int(history.limit * TARGET_RATIO)))
-    essential, stop = essential_indexes(record), last_exchange(record).start
-    yield from _with_newest_clipped(history, _marker_folds(history, essential, stop))
-    bare = [
-        replace(fold, shown=pinned_messages(record, range(fold.start, fold.stop)))
-        for fold in _marker_folds(history, essential, stop)
+    marker_folds = _marker_folds(history, essential_indexes(record), last_exchange(record).start)
+    yield from _with_newest_clipped(history, marker_folds)
+    folds_without_marker = [
+        replace(fold, shown=pinned_messages(record, range(fold.start, fold.stop))) for fold in marker_folds
     ]
-    yield from _with_newest_clipped(history, bare)
+    yield from _with_newest_clipped(history, folds_without_marker)
 
 
 def _with_newest_clipped(history: CompactionInput, folds: list[Fold]) -> Iterator[list[Fold]]:
-    """The folds alone, then with one that clips the newest results, first so that tokens for the next messages are left."""
+    """The folds alone, then with a fold that clips the newest results.
+
+    The results are first clipped to a share of the tokens left, so that the next messages fit too, then to all of them.
+    """
     yield folds
     for share in (TARGET_RATIO, 1.0):
         clip = clipped_newest_exchange(history.with_folds(folds), share)
@@ -107,7 +111,7 @@ def _with_newest_clipped(history: CompactionInput, folds: list[Fold]) -> Iterato
 
 
 def _marker_folds(history: CompactionInput, required: set[int], stop: int) -> list[Fold]:
-    """Folds over everything before `stop` that may be folded. The first shows the earlier summaries and a marker."""
+    """Folds over everything before `stop` that may be folded. The first fold shows the earlier summaries and a marker."""
     ranges = foldable_ranges(history, required, stop)
     count = sum(map(len, ranges))
     summaries = tuple(message for fold in history.active_folds for message in fold.shown if is_summary(message))
@@ -151,17 +155,15 @@ def _cannot_fit(history: CompactionInput) -> CannotFit:
     parts = []
     tokens = history.overhead_tokens
     for index in sorted(essential_indexes(record)):
+        message_tokens = record.tokens_of(index)
         cleared = cleared_result(record, index) if index not in record.pins else None
-        cost = (
-            record.tokens_of(index)
-            if cleared is None
-            else min(record.tokens_of(index), record.counter.message(cleared[0]))
-        )
-        parts.append((f"the {role_of(record[index])} message", index, cost))
-        tokens += cost
+        if cleared is not None:
+            message_tokens = min(message_tokens, record.counter.message(cleared[0]))
+        parts.append((f"the {role_of(record[index])} message", index, message_tokens))
+        tokens += message_tokens
     return CannotFit(history.limit, max(tokens, history.limit + 1), parts)
 
 
-def _other_required_tokens(record: Transcript, required: set[int]) -> int:
-    """Tokens of the required messages that are not in the last exchange, which is in every tail."""
+def _tokens_before_last_exchange(record: Transcript, required: set[int]) -> int:
+    """Tokens of the required messages that are not in the last exchange. That one is in every tail anyway."""
     return sum(record.tokens_of(index) for index in required - set(last_exchange(record)))

@@ -1,4 +1,4 @@
-"""Summarize old turns when there are more than a maximum number of turns, whatever their size."""
+"""Summarize old turns when the conversation has more than a maximum number of turns, whatever their size."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from minutebook.record.message import Message, is_user
 from minutebook.tokens import total
 
 _MIN_SUMMARY_TOKENS: Final = 12
+"""If fewer tokens are left for the summary, nothing is folded."""
 _SUMMARY_SHARE: Final = 0.25
 _LEDGER_SHARE: Final = 0.125
 """Maximum shares of the window for the summary and its ledger."""
@@ -31,8 +32,8 @@ _MARGIN_TOKENS: Final = 4
 class TurnStrategy:
     """Summarize all but the last few turns when more than `max_turns` turns are not folded.
 
-    One fold shows the summary and, after it, the pinned messages. With a `threshold` compaction is also due when more
-    than that share of the window is used, even if there are few turns.
+    One fold shows the summary and, after it, the pinned messages. With a `threshold`, compaction is also due when the
+    conversation uses more than that share of the window.
 
     Raises:
         InvalidSetting: `keep_turns` exceeds `max_turns`, or a setting is out of range.
@@ -68,15 +69,16 @@ class TurnStrategy:
         )
 
     async def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        record, counter, folded = history.record, history.record.counter, self._range_to_fold(history)
+        record, counter = history.record, history.record.counter
+        folded = self._range_to_fold(history)
         previous = next(
             (fold for fold in history.active_folds if fold.start == folded.start and is_summary_fold(fold)), None
         )
         summarized_ranges = [] if previous is None else [range(previous.start, previous.stop)]
         leading = record.leading_system_count
         new_messages = [record[index] for index in indexes_outside(folded, summarized_ranges) if index >= leading]
-        turns = sum(map(is_user, new_messages))
-        if not turns:
+        turn_count = sum(map(is_user, new_messages))
+        if not turn_count:
             return
         tokens = _shown_tokens(history, folded)
         summary_tokens = min(
@@ -106,14 +108,14 @@ class TurnStrategy:
         tokens_after = total(counter, shown)
         if tokens_after >= tokens:
             raise SummaryRejected(f"has {tokens_after:,} tokens, not fewer than the {tokens:,} that it replaces")
-        reason = f"{turns} turns summarized, {tokens:,} tokens as {tokens_after:,}"
+        reason = f"{turn_count} turns summarized, {tokens:,} tokens as {tokens_after:,}"
         yield Fold(f"{self.name}-{folded.start}-{folded.stop}", folded.start, folded.stop, shown, reason)
 
     def _range_to_fold(self, history: CompactionInput) -> range:
         """The messages between the leading system messages and the last turns.
 
-        An earlier summary at the start becomes part of the range. Other folds are not split: the range ends before them or
-        starts after them.
+        A summary over the leading system messages becomes part of the range. Other folds are not split: the range ends
+        before them or starts after them.
         """
         record = history.record
         if len(record.turn_starts) <= self.keep_turns:
@@ -127,7 +129,7 @@ class TurnStrategy:
         return range(start, max(start, stop))
 
     def _messages_with_summary(self, history: CompactionInput, folded: range, summary: str) -> tuple[Message, ...]:
-        """The messages that the fold shows: leading messages of the range, the summary, and pinned exchanges."""
+        """The messages that the fold shows: leading system messages in the range, the summary, and pinned exchanges."""
         record = history.record
         leading = record.leading_system_count
         return (
@@ -141,8 +143,8 @@ class TurnStrategy:
 
 
 def _shown_tokens(history: CompactionInput, indexes: range) -> int:
-    """Tokens that the range has in the view now, with its active folds applied."""
+    """Tokens of the range with its active folds applied."""
     record = history.record
     folds = [fold for fold in history.active_folds if indexes.start <= fold.start and fold.stop <= indexes.stop]
-    plain = indexes_outside(indexes, [range(fold.start, fold.stop) for fold in folds])
-    return sum(map(record.tokens_of, plain)) + sum(total(record.counter, fold.shown) for fold in folds)
+    unfolded = indexes_outside(indexes, [range(fold.start, fold.stop) for fold in folds])
+    return sum(map(record.tokens_of, unfolded)) + sum(total(record.counter, fold.shown) for fold in folds)

@@ -56,7 +56,7 @@ def minutes_of(view: View, sent: View, positions: Sequence[int | None], front: S
     if sent is not view:
         return _MinutesBuilder().minutes(view, sent, positions, front)
     with record.lock:
-        return record.remember(("minutes",), _MinutesBuilder).minutes(view, sent, positions, front)
+        return record.cached_value(("minutes",), _MinutesBuilder).minutes(view, sent, positions, front)
 
 
 def messages_digest(messages: Iterable[Message]) -> str:

@@ -101,7 +101,7 @@ class RetentionBoundaries:
     @classmethod
     def of(cls, source: Transcript, limits: RetentionLimits) -> "RetentionBoundaries":
         """The boundaries in a transcript. They are cached with it, so a call processes only new turns."""
-        boundaries = source.remember((cls.__name__, limits), lambda: cls(limits))
+        boundaries = source.cached_value((cls.__name__, limits), lambda: cls(limits))
         boundaries.advance(source)
         return boundaries
 

@@ -118,11 +118,11 @@ class BudgetView(IncrementalView):
     def advance(self) -> None:
         limit = self._limit
         for index, message in enumerate(self.source.since(self.seen), self.seen):
-            cost = self._tokens_of(index)
+            tokens = self._tokens_of(index)
             self.messages.append(message)
             self.indexes.append(index)
-            self._message_tokens.append(cost)
-            self._tokens += cost
+            self._message_tokens.append(tokens)
+            self._tokens += tokens
             self.seen = index + 1
             if self._tokens > limit and self._awaits_answer(index):
                 self._cut()
@@ -172,7 +172,7 @@ class BudgetView(IncrementalView):
 
     def _cut(self) -> None:
         newest_exchange = last_exchange(self.source, self.seen)
-        fixed = self._fixed()
+        fixed = self._fixed_indexes()
         self.generation += 1
         self._clear_results(fixed, newest_exchange)
         if self._tokens > self._manager.goal:
@@ -183,26 +183,31 @@ class BudgetView(IncrementalView):
             self._fit(fixed, newest_exchange)
 
     def _fit(self, fixed: set[int], newest_exchange: range) -> None:
-        """Clip the newest results, and drop the first user message: before that if it is large, else only if needed."""
+        """Clip the newest results and drop the first user message, until the view fits.
+
+        The first user message is dropped before the results are clipped if the older messages use more than half of the
+        limit, else only if clipping is not enough.
+        """
         newest_tokens = sum(self._message_tokens[self.view_index(newest_exchange.start) :])
-        if self._tokens - newest_tokens > self._limit // 2:
-            self._drop_first_request(self._tokens - newest_tokens)
+        older_tokens = self._tokens - newest_tokens
+        if older_tokens > self._limit // 2:
+            self._drop_first_request(older_tokens)
         if self._tokens > self._limit:
             self._clip(fixed, newest_exchange)
         if self._tokens > self._limit:
             self._drop_first_request(self._tokens)
 
     def _drop_first_request(self, tokens: int) -> None:
-        """Drop the first user message, unless these tokens would exceed the limit even then."""
-        for first in self._requests()[1:]:
-            view_index = self.view_index(first)
-            is_shown = self.indexes[view_index] == first
-            is_essential = first in self._requests()[:1] or first in self.preserved.pinned(self.source)
+        """Drop the first user message, unless `tokens` would exceed the limit even without it."""
+        for first_request in self._requests()[1:]:
+            view_index = self.view_index(first_request)
+            is_shown = self.indexes[view_index] == first_request
+            is_essential = first_request in self._requests()[:1] or first_request in self.preserved.pinned(self.source)
             if is_shown and not is_essential and tokens - self._message_tokens[view_index] <= self._limit:
-                self._drop([first], self._note_of(NoteStatus.DROPPED, "the first request"))
+                self._drop([first_request], self._note_of(NoteStatus.DROPPED, "the first request"))
 
-    def _fixed(self) -> set[int]:
-        """Indexes of the messages that stay unchanged. Only the first user message is dropped if nothing else is enough."""
+    def _fixed_indexes(self) -> set[int]:
+        """Indexes of the messages that stay unchanged, except that `_fit` may drop the first user message."""
         source, preserved, end = self.source, self.preserved, self.seen
         fixed = {index for index in preserved.pinned(source) if index < end}
         fixed.update(range(min(preserved.leading_count(source), end)))
@@ -212,39 +217,40 @@ class BudgetView(IncrementalView):
 
     def _last_messages(self) -> range:
         """The last messages that the caller requires (`preserve_last_n`); empty if there are none."""
-        end, last = self.seen, self.preserved.last
-        return range(self.source.exchange_of(max(0, end - last)).start if last else end, end)
+        end, count = self.seen, self.preserved.last_count
+        return range(self.source.exchange_of(max(0, end - count)).start if count else end, end)
 
     def _requests(self) -> list[int]:
-        """Indexes of the newest user message so far and, if it is preserved, of the first."""
-        turns = self.source.turn_starts
-        count = bisect_left(turns, self.seen)
-        if not count:
+        """Index of the newest user message so far, then of the first one if the manager preserves it."""
+        turn_starts = self.source.turn_starts
+        turn_count = bisect_left(turn_starts, self.seen)
+        if not turn_count:
             return []
-        return [turns[count - 1], turns[0]] if self._manager.preserve_first_request else [turns[count - 1]]
+        newest = turn_starts[turn_count - 1]
+        return [newest, turn_starts[0]] if self._manager.preserve_first_request else [newest]
 
     def _clear_results(self, fixed: set[int], newest_exchange: range) -> None:
-        """Clear all old results. The cache is lost from the first one on, so the others cost nothing more."""
+        """Clear all old results. The first one invalidates the prompt cache after it, so clearing the others is free."""
         results = self.source.result_indexes
         stop = max(self._examined_results, bisect_left(results, self.seen) - self._manager.keep_results)
-        newest = min(newest_exchange.start, self._last_messages().start)
+        newest_start = min(newest_exchange.start, self._last_messages().start)
         notes = {}
         for index in results[self._examined_results : stop]:
-            if index >= newest:
+            if index >= newest_start:
                 stop = bisect_left(results, index)  # too new; the next cut examines it again
                 break
             view_index = self.view_index(index)
             if index in fixed or view_index == len(self.indexes) or self.indexes[view_index] != index:
                 continue
             rewrite = cleared_result(self.source, index)
-            if rewrite and (cost := self._counter.message(rewrite[0])) < self._message_tokens[view_index]:
-                self._replace(view_index, rewrite[0], cost)
+            if rewrite and (tokens := self._counter.message(rewrite[0])) < self._message_tokens[view_index]:
+                self._replace(view_index, rewrite[0], tokens)
                 notes[index] = self._note_of(NoteStatus.CLEARED, "an old tool result")
         self._examined_results = stop
         self.note(notes)
 
     def _drop_turns(self, required: set[int], goal: int) -> None:
-        """Drop the oldest turns until the view reaches the goal; at most all but the newest."""
+        """Drop the oldest turns until the view reaches the goal. The newest turn stays."""
         view_tokens, end = self._tokens, 0
         for view_index, index in enumerate(self.indexes):
             if is_user(self.messages[view_index]):
@@ -278,33 +284,35 @@ class BudgetView(IncrementalView):
             for view_index in range(self.view_index(newest_exchange.start), len(self.indexes))
             if is_result(self.messages[view_index]) and self.indexes[view_index] not in fixed
         ]
-        costs = [self._message_tokens[view_index] for view_index in view_indexes]
-        share = _share(costs, self._limit - (self._tokens - sum(costs)))
+        result_tokens = [self._message_tokens[view_index] for view_index in view_indexes]
+        other_tokens = self._tokens - sum(result_tokens)
+        share = _share(result_tokens, self._limit - other_tokens)
         notes = {}
         for max_tokens in (share, 0):  # the markers of cleared results can exceed their share: then all are cleared
             for view_index in view_indexes if self._tokens > self._limit else ():
                 index = self.indexes[view_index]
-                if self._message_tokens[view_index] > max_tokens and (short := self._clipped(index, max_tokens)):
-                    cost = self._counter.message(short)
-                    if cost < self._message_tokens[view_index]:
-                        self._replace(view_index, short, cost)
+                if self._message_tokens[view_index] > max_tokens and (clipped := self._clipped(index, max_tokens)):
+                    tokens = self._counter.message(clipped)
+                    if tokens < self._message_tokens[view_index]:
+                        self._replace(view_index, clipped, tokens)
                         notes[index] = self._note_of(NoteStatus.TRUNCATED, "larger than the tokens left")
         self.note(notes)
 
-    def _clipped(self, index: int, share: int) -> Message | None:
+    def _clipped(self, index: int, max_tokens: int) -> Message | None:
+        """The result with its middle cut out to fit `max_tokens`, or cleared; None if it cannot be made smaller."""
         message = self.source[index]
-        length = len(text_of(message)) * share // max(1, self._tokens_of(index))
+        length = len(text_of(message)) * max_tokens // max(1, self._tokens_of(index))
         while length > _MIN_CLIPPED_CHARACTERS:
-            short = with_middle_cut(message, length)
-            if self._counter.message(short) <= share:
-                return short
+            clipped = with_middle_cut(message, length)
+            if self._counter.message(clipped) <= max_tokens:
+                return clipped
             length = length * 4 // 5
         rewrite = cleared_result(self.source, index)
         return rewrite[0] if rewrite else None
 
-    def _replace(self, view_index: int, message: Message, cost: int) -> None:
-        self._tokens += cost - self._message_tokens[view_index]
-        self.messages[view_index], self._message_tokens[view_index] = message, cost
+    def _replace(self, view_index: int, message: Message, tokens: int) -> None:
+        self._tokens += tokens - self._message_tokens[view_index]
+        self.messages[view_index], self._message_tokens[view_index] = message, tokens
 
     def _drop(self, dropped: list[int], note: ViewNote) -> None:
         dropped_indexes = set(dropped)
@@ -319,10 +327,11 @@ class BudgetView(IncrementalView):
         return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {description}")
 
     def _irreducible(self) -> list[tuple[str, int, int]]:
+        """The messages that are left, for `CannotFit`: a description, the position in the record, the tokens."""
         requests, leading_count = self._requests(), self.preserved.leading_count(self.source)
         pinned = self.preserved.pinned(self.source)
         parts = []
-        for index, cost in zip(self.indexes, self._message_tokens, strict=True):
+        for index, tokens in zip(self.indexes, self._message_tokens, strict=True):
             if index < leading_count:
                 name = "a system message"
             elif index in requests[:1]:
@@ -333,16 +342,16 @@ class BudgetView(IncrementalView):
                 name = "a pinned exchange"
             else:
                 name = "the exchange to be answered"
-            parts.append((name, self.source.position_of(index), cost))
-        return [(name, position, cost) for name, position, cost in parts if position is not None]
+            parts.append((name, self.source.position_of(index), tokens))
+        return [(name, position, tokens) for name, position, tokens in parts if position is not None]
 
 
-def _share(costs: list[int], tokens_left: int) -> int:
-    """The largest share such that results of these costs, each cut to it, fit in the tokens left."""
-    results_left = len(costs)
-    for cost in sorted(costs):
-        if cost * results_left > tokens_left:
+def _share(result_tokens: list[int], tokens_left: int) -> int:
+    """The largest maximum of tokens per result with which all results together fit in the tokens left."""
+    results_left = len(result_tokens)
+    for tokens in sorted(result_tokens):
+        if tokens * results_left > tokens_left:
             return max(0, tokens_left) // results_left
-        tokens_left -= cost
+        tokens_left -= tokens
         results_left -= 1
-    return max(costs, default=0)
+    return max(result_tokens, default=0)

@@ -25,13 +25,13 @@ class CacheLedger:
     """
 
     prices: Prices = TYPICAL_PRICES
-    """A model's prices. Cache prices that are missing equal that of plain input."""
+    """A model's prices. A missing cache price equals the price of plain input."""
     requests: int = 0
     tokens: int = 0
     cached: int = 0
     busts: int = 0
     """Number of requests that were not the previous one with messages appended."""
-    _last: Sequence[Message] = ()
+    _last_view: Sequence[Message] = ()
 
     def __post_init__(self) -> None:
         if not self.prices.input:
@@ -39,24 +39,25 @@ class CacheLedger:
 
     def send(self, view: Sequence[Message], counts: Sequence[int]) -> None:
         """Add one request; `counts` are the tokens of its messages."""
-        shared = shared_prefix_length(self._last, view)
-        self.busts += shared < len(self._last)
+        shared = shared_prefix_length(self._last_view, view)
+        self.busts += shared < len(self._last_view)
         self.requests += 1
         self.tokens += sum(counts)
         self.cached += sum(counts[:shared])
-        self._last = view
+        self._last_view = view
 
     @property
     def cost(self) -> float:
-        """The cost in plain input tokens."""
-        plain = self.prices.input or 1.0
-        read, write = (plain if price is None else price for price in (self.prices.cache_read, self.prices.cache_write))
-        return (read * self.cached + write * (self.tokens - self.cached)) / plain
+        """The cost of all requests, as the number of plain input tokens with the same price."""
+        input_price = self.prices.input or 1.0
+        read_price = input_price if self.prices.cache_read is None else self.prices.cache_read
+        write_price = input_price if self.prices.cache_write is None else self.prices.cache_write
+        return (read_price * self.cached + write_price * (self.tokens - self.cached)) / input_price
 
 
-def shared_prefix_length(view: Sequence[Message], other: Sequence[Message]) -> int:
+def shared_prefix_length(previous: Sequence[Message], view: Sequence[Message]) -> int:
     """The number of messages before the first difference between two views."""
-    for index, (left, right) in enumerate(zip(view, other, strict=False)):
+    for index, (left, right) in enumerate(zip(previous, view, strict=False)):
         if left is not right and left != right:
             return index
-    return min(len(view), len(other))
+    return min(len(previous), len(view))

@@ -67,15 +67,15 @@ class ComposedManager(ContextualManager):
         record = Transcript.of(messages, counter=self.default_counter())
         with record.lock:
             source = record.coherent()
-            derived = source.remember(
+            derived_transcripts = source.cached_value(
                 (self, PreservedMessages.of(context, source)), lambda: [_DerivedTranscript() for _ in self.managers]
             )
             note_chains: tuple[NoteChain | None, ...] = ()
             repairs: tuple[Repair, ...] = ()
-            for manager, transcript in zip(self.managers, derived, strict=True):
-                source, chains = transcript.update(manager, source, session, context)
+            for manager, derived in zip(self.managers, derived_transcripts, strict=True):
+                source, chains = derived.update(manager, source, session, context)
                 note_chains += chains
-                repairs += transcript.repairs
+                repairs += derived.repairs
             positions = [source.position_of(index) for index in range(len(source))]
             return Curated(source, positions, note_chains, repairs=repairs)
 
@@ -97,7 +97,7 @@ class _DerivedTranscript:
         self._generation = 0
         self._transcript: Transcript | None = None
         self.repairs: tuple[Repair, ...] = ()
-        """How the last result of a manager of the application was repaired."""
+        """How the manager's last result was repaired. Only results of managers outside minutebook need repairs."""
 
     def update(
         self,
@@ -106,6 +106,7 @@ class _DerivedTranscript:
         session: SessionProtocol | None,
         context: CurationContext,
     ) -> tuple[Transcript, tuple[NoteChain | None, ...]]:
+        """Return the manager's current view of `source` as a transcript, with the view's notes."""
         if not isinstance(manager, IncrementalManager):
             curated = curated_view(manager, source, session, context)
             transcript = source.derive(curated, source.indexes_of(curated.origins))
@@ -114,7 +115,7 @@ class _DerivedTranscript:
             return repaired, curated.note_chains
         view = manager.current_view(source, session, context).final()
         if self._transcript is None or self._view is not view or self._generation != view.generation:
-            self._transcript = source.derive(view.messages, view.indexes, in_order=True)
+            self._transcript = source.derive(view.messages, view.indexes, skip_checks=True)
             self._view, self._generation = view, view.generation
         else:
             for view_index in range(len(self._transcript), len(view.messages)):
@@ -129,11 +130,13 @@ def curated_view(
     if isinstance(manager, ContextualManager):
         return manager.curate(source, session=session, context=context)
     read_only = _read_only_messages(source)
-    view = curated_of(read_only, _messages_from(manager, list(read_only), session))
-    notes = {root: note for index, note in view.notes().items() if (root := source.position_of(index)) is not None}
+    view = curated_of(read_only, _require_messages(manager, list(read_only), session))
+    notes = {
+        position: note for index, note in view.notes().items() if (position := source.position_of(index)) is not None
+    }
     return Curated(
         [
-            source[index] if index is not None and _is_equal(message, read_only[index]) else message
+            source[index] if index is not None and message == read_only[index] else message
             for message, index in zip(view, view.origins, strict=True)
         ],
         [None if index is None else source.position_of(index) for index in view.origins],
@@ -141,13 +144,13 @@ def curated_view(
     )
 
 
-def _messages_from(
+def _require_messages(
     manager: HistoryManager, messages: list[dict[str, Any]], session: SessionProtocol | None
 ) -> Sequence[Message]:
-    """The messages that a manager of the application returns.
+    """Call a manager that is user code, and return its result if that is a list of messages.
 
     Raises:
-        InvalidResult: it returned something else.
+        InvalidResult: the result is something else.
     """
     view: Any = manager.curate(messages, session=cast("SessionProtocol", session))
     method = f"{type(manager).__name__}.curate"
@@ -157,15 +160,15 @@ def _messages_from(
     if isinstance(view, (str, Mapping)) or not isinstance(view, Iterable):
         raise InvalidResult(method, reprlib.repr(view), "return a list of messages")
     view = view if isinstance(view, Sequence) else list(view)
-    given = set(map(id, messages))
+    input_ids = set(map(id, messages))
     for index, message in enumerate(view):
-        if id(message) not in given and (problem := _result_problem(message, messages)):
+        if id(message) not in input_ids and (problem := _result_problem(message, messages)):
             raise InvalidResult(method, f"a list with {reprlib.repr(message)} at index {index}", problem)
     return cast("Sequence[Message]", view)
 
 
-def _result_problem(message: Any, given: Sequence[Message]) -> str | None:
-    """Why this is not a message that a manager may return. A bad message of the record may be returned as it is."""
+def _result_problem(message: Any, input_messages: Sequence[Message]) -> str | None:
+    """Why a manager may not return this message. An invalid message of the input may be returned unchanged."""
     is_mapping = isinstance(message, Mapping) and all(isinstance(key, str) for key in message)
     if not is_mapping or not isinstance(message.get("role"), str):
         return "return a list of messages, which are dicts with a role"
@@ -173,18 +176,14 @@ def _result_problem(message: Any, given: Sequence[Message]) -> str | None:
         require_message(message)
     except InvalidMessage as error:
         return f"{error.path} {error.problem}"
-    if FindingKind.BAD_CALLS in shape_problems(message) and message not in given:
+    if FindingKind.BAD_CALLS in shape_problems(message) and message not in input_messages:
         return DESCRIPTIONS[FindingKind.BAD_CALLS]
     return None
 
 
-def _is_equal(message: Message, other: Message) -> bool:
-    return message is other or message == other
-
-
 def _read_only_messages(source: Transcript) -> list[dict[str, Any]]:
     """Read-only copies of the messages, for managers that are user code."""
-    copies: list[dict[str, Any]] = source.remember(("read-only",), list)
+    copies: list[dict[str, Any]] = source.cached_value(("read-only",), list)
     copies += map(frozen_copy, source.since(len(copies)))
     return copies
 
@@ -277,7 +276,7 @@ def managers_of(managers: HistoryManager | Sequence[HistoryManager]) -> tuple[Hi
 
 
 def managers_in(manager: HistoryManager) -> Iterator[HistoryManager]:
-    """The manager itself and the managers that it is made of."""
+    """The manager itself and, recursively, the managers that it applies."""
     yield manager
     parts = manager.managers if isinstance(manager, ComposedManager) else (getattr(manager, "inner", None),)
     for part in parts:

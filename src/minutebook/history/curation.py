@@ -1,6 +1,6 @@
-"""A view with the origins of its messages.
+"""The result of a manager: a list of messages with their origins and the reasons for changes.
 
-It is a list of messages and equals a plain list. It also has the position in the record of each message, and the
+`Curated` equals a plain list of the same messages. It also has the position in the record of each message, and the
 manager's reasons for the messages that were changed or left out, so that `explain` need not guess.
 """
 
@@ -40,16 +40,17 @@ class ViewNote:
 
 @dataclass(frozen=True, slots=True)
 class NoteChain:
-    """The notes of one cut, linked to those of the cuts before it."""
+    """The notes of one cut, linked to those of the cut before it."""
 
     notes: dict[int, ViewNote]
-    before: "NoteChain | None"
+    """Position in the record → the note on that message."""
+    previous: "NoteChain | None"
 
 
 class Changed(dict[str, Any]):
     """A message that a manager of your own has changed, with the reason that `explain` and `why` give for it.
 
-    Put it in the list that `curate` returns. It equals the message, and the view has the message without the reason.
+    Put this object in the list that `curate` returns. It equals the message, and the view has a plain message.
 
     Raises:
         InvalidMessage: `message` is not a message.
@@ -93,13 +94,13 @@ class Curated(list[Message]):
         """Position in the record → the last note on that message."""
         result: dict[int, ViewNote] = {}
         for note_chain in self.note_chains:
-            latest: dict[int, ViewNote] = {}
-            step: NoteChain | None = note_chain
-            while step is not None:
-                for index, note in step.notes.items():
-                    latest.setdefault(index, note)
-                step = step.before
-            result.update(latest)
+            notes_of_manager: dict[int, ViewNote] = {}
+            link: NoteChain | None = note_chain
+            while link is not None:  # from the newest cut to the oldest
+                for position, note in link.notes.items():
+                    notes_of_manager.setdefault(position, note)
+                link = link.previous
+            result.update(notes_of_manager)
         return result
 
 

@@ -13,7 +13,7 @@ from minutebook.record.repairs import RepairAction
 from minutebook.record.transcript import Transcript
 
 _NOT_SENT = frozenset({NoteStatus.DROPPED, NoteStatus.FOLDED})
-_SHOWN_KEYS = ("role", "kind", "tool_call_id", "tool_calls")
+_COMPARED_KEYS = ("role", "kind", "tool_call_id", "tool_calls")
 """Keys by which a message that a fold shows is found in the view."""
 
 
@@ -22,14 +22,14 @@ class ExplanationLine:
     """What a view did with one message, and why."""
 
     index: int | None
-    """Its index in the record; None for a message that is only in the view."""
+    """Index of the message in the record; None for a message that is only in the view."""
     role: str
     status: NoteStatus
     reason: str
     tokens: int
-    """Its tokens in the record."""
+    """Tokens of the message in the record."""
     sent_tokens: int
-    """Its tokens in the view."""
+    """Tokens of the message in the view; 0 if it is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ def explain(
 ) -> Explanation:
     """Explain for every message of the record whether this view sends it, and why.
 
-    Views of the built-in managers contain the reasons. In any other list the messages are matched by their content.
+    Views of the built-in managers contain the reasons. The messages of any other list are matched by their content.
     `previous` is the view that was sent before: the prefix that both share is read from the prompt cache. `hidden` maps
-    the messages that are not shown to their folds.
+    the index of each message that a fold hides to the fold.
     """
     transcript = Transcript.of(record)
     view = curated_of(record, view)
@@ -98,9 +98,9 @@ def explain(
         sent_tokens = 0 if view_index is None else counts[view_index]
         lines.append(ExplanationLine(index, role_of(message), status, reason, transcript.tokens_of(index), sent_tokens))
     folds = _folds_of_added(view, dict.fromkeys((hidden or {}).values()))
-    lines = _with_added(lines, view, counts, folds)
-    cached = None if previous is None else sum(counts[: shared_prefix_length(previous, view)])
-    return Explanation(tuple(lines), cached)
+    lines = _with_added_lines(lines, view, counts, folds)
+    cached_tokens = None if previous is None else sum(counts[: shared_prefix_length(previous, view)])
+    return Explanation(tuple(lines), cached_tokens)
 
 
 def changed_messages(
@@ -108,7 +108,7 @@ def changed_messages(
 ) -> Iterator[tuple[int, NoteStatus, str]]:
     """The index, status and reason of every message from `start` on that the view does not send unchanged."""
     sent = dict(zip(view.origins, view, strict=True))
-    notes: dict[int, ViewNote] | None = None  # most views send every new message, and need none
+    notes: dict[int, ViewNote] | None = None  # collected when needed: most views send every new message unchanged
     for index, message in enumerate(record.since(start), start):
         sent_message = sent.get(index)
         if sent_message is not message:
@@ -125,14 +125,14 @@ def _tokens(transcript: Transcript, message: Message, position: int | None) -> i
 
 
 def _notes(record: Transcript, view: Curated, hidden: Mapping[int, Fold]) -> dict[int, ViewNote]:
-    missing = _folds_without_messages(view, hidden)
+    missing_folds = _folds_without_messages(view, hidden)
     notes = {
         index: ViewNote(NoteStatus.DROPPED, f"fold {fold.id}: {fold.reason}, but the view has no message of the fold")
-        if fold.id in missing
+        if fold.id in missing_folds
         else ViewNote(NoteStatus.FOLDED, f"fold {fold.id}: {fold.reason}")
         for index, fold in hidden.items()
     }
-    record.coherent()
+    record.coherent()  # updates `record.repairs`
     for repair in record.repairs:
         status = NoteStatus.DROPPED if repair.action is RepairAction.DROPPED else NoteStatus.REPAIRED
         notes.setdefault(repair.index, ViewNote(status, repair.what))
@@ -140,7 +140,11 @@ def _notes(record: Transcript, view: Curated, hidden: Mapping[int, Fold]) -> dic
 
 
 def _folds_without_messages(view: Curated, hidden: Mapping[int, Fold]) -> set[str]:
-    """Ids of the folds whose messages the manager left out. Folds of one compaction have one reason and one summary."""
+    """Ids of the folds whose messages the manager left out.
+
+    The folds of one compaction have the same reason, and only the first shows the summary. So a fold counts as shown if
+    the view has a message of any fold with the same reason.
+    """
     folds = list(dict.fromkeys(hidden.values()))
     in_view = {fold.id for fold in _folds_of_added(view, folds).values()}
     reasons = {fold.reason for fold in folds if fold.shown and fold.id not in in_view}
@@ -152,12 +156,12 @@ def _folds_of_added(view: Curated, folds: Iterable[Fold]) -> dict[int, Fold]:
     """Index in the view → the fold that shows the message. A manager may have changed the text of the message."""
     added = [view_index for view_index, origin in enumerate(view.origins) if origin is None]
     result: dict[int, Fold] = {}
-    start = 0
+    start = 0  # folds are in the order of the view, so each search starts after the last match
     for fold in folds:
         for message in fold.shown:
             for number in range(start, len(added)):
                 sent = view[added[number]]
-                if sent is message or all(sent.get(key) == message.get(key) for key in _SHOWN_KEYS):
+                if sent is message or all(sent.get(key) == message.get(key) for key in _COMPARED_KEYS):
                     result[added[number]] = fold
                     start = number + 1
                     break
@@ -166,9 +170,9 @@ def _folds_of_added(view: Curated, folds: Iterable[Fold]) -> dict[int, Fold]:
 
 def _status_and_reason(message: Message, sent: Message | None, note: ViewNote | None) -> tuple[NoteStatus, str]:
     if sent is None:
-        return (
-            (note.status, note.reason) if note and note.status in _NOT_SENT else (NoteStatus.DROPPED, "not in the view")
-        )
+        if note is not None and note.status in _NOT_SENT:
+            return note.status, note.reason
+        return NoteStatus.DROPPED, "not in the view"
     if sent is message or sent == message:
         return NoteStatus.SENT, note.reason if note and note.status is NoteStatus.REPAIRED else ""
     if note is not None and note.status not in _NOT_SENT:
@@ -176,20 +180,20 @@ def _status_and_reason(message: Message, sent: Message | None, note: ViewNote | 
     return NoteStatus.CHANGED, "changed from the record"
 
 
-def _with_added(
+def _with_added_lines(
     lines: list[ExplanationLine], view: Curated, counts: Sequence[int], folds: Mapping[int, Fold]
 ) -> list[ExplanationLine]:
     """The lines, with lines for messages that are only in the view, each after the message that precedes it there."""
     lines_after: dict[int, list[ExplanationLine]] = {}
-    last = -1
+    last_position = -1
     for view_index, (message, position, tokens) in enumerate(zip(view, view.origins, counts, strict=True)):
         if position is not None:
-            last = position
+            last_position = position
         else:
             fold = folds.get(view_index)
             reason = "not in the record" if fold is None else f"shown by fold {fold.id}"
             line = ExplanationLine(None, role_of(message), NoteStatus.ADDED, reason, 0, tokens)
-            lines_after.setdefault(last, []).append(line)
+            lines_after.setdefault(last_position, []).append(line)
     result = lines_after.get(-1, [])
     for line in lines:
         result += [line, *lines_after.get(line.index or 0, [])]

@@ -43,7 +43,7 @@ def guard(
 ) -> Guarded:
     """Return the view, repaired so that all guarantees hold.
 
-    `manager` decides whether the record fits. Without a manager, guarantee 4 (unchanged when it fits) is not checked.
+    `manager` decides whether the record fits. Without a manager, `Guarantee.UNTOUCHED` is not checked.
 
     Raises:
         GuaranteeViolated: `strict` is set, and the view violates a guarantee that the record does not violate.
@@ -77,7 +77,7 @@ _PROVIDER_KINDS: Final = frozenset(
         *(FindingKind.REUSED_ID, FindingKind.WRONG_FIRST_ROLE),
     }
 )
-"""Problems that only some providers reject, so that the record keeps them and the guard repairs them."""
+"""Problems that only some providers reject. The record keeps such messages, and the guard repairs them in views."""
 
 
 class _GuardedView:
@@ -94,14 +94,15 @@ class _GuardedView:
         self.requires_first_request = False
         """Whether the manager preserves the first user message. That is not one of the guarantees."""
         self.trusts_messages = False
-        """Whether the messages are known to be valid by themselves: those of the record, or made by built-in managers."""
+        """Whether the content of single messages needs no check, because they come from the record or from built-in
+        managers."""
         self._record_problems: set[tuple[FindingKind, int | None, str | None]] | None = None
         self.view = curated_of(record, view)
         for change in self.view.repairs:
             self._report(Guarantee.VALID, str(change))
 
     def restore_record(self, manager: HistoryManager | None) -> None:
-        """Guarantee 4: a record that fits is sent unchanged."""
+        """Enforce `Guarantee.UNTOUCHED`."""
         if not isinstance(manager, ContextualManager) or self.source is not self.record:
             return
         if manager.fits(self.record) and list(self.record) != list(self.view):
@@ -109,7 +110,7 @@ class _GuardedView:
             self.view = Curated(self.record, range(len(self.record)), ())
 
     def restore_required(self) -> None:
-        """Guarantee 3: leading system messages, pins, open calls and the newest user message are included unchanged."""
+        """Enforce `Guarantee.KEEPS`."""
         sent = dict(zip(self.view.origins, self.view, strict=True))
         missing = {index: name for index, name in self._required().items() if not self._is_included(sent, index)}
         if not missing:
@@ -125,7 +126,7 @@ class _GuardedView:
         self.view = Curated([message for _, message in view], [origin for origin, _ in view], self.view.note_chains)
 
     def make_valid(self) -> None:
-        """Guarantee 1: the view passes the provider's rules."""
+        """Enforce `Guarantee.VALID`."""
         self._answer_open_calls()
         if self.trusts_messages and passes_quick_check(self.view):
             return
@@ -148,7 +149,7 @@ class _GuardedView:
             self.view = Curated(repaired.messages, record_positions, note_chains)
 
     def report_repairs(self) -> None:
-        """Report what was repaired in the messages of the view because of the record's own problems."""
+        """Report the repairs of the record's own problems in messages that are in the view."""
         repairs = self.record.repairs
         if not repairs:
             return
@@ -163,10 +164,10 @@ class _GuardedView:
         """Add placeholder results for the open calls at the end of the record."""
         open_calls = self.source.open_calls
         start = self.source.position_of(last_exchange(self.source).start) if open_calls else None
-        last = len(self.view) - 1
-        while last >= 0 and is_result(self.view[last]):
-            last -= 1
-        if start is None or last < 0 or self.view.origins[last] != start:
+        call_index = len(self.view) - 1
+        while call_index >= 0 and is_result(self.view[call_index]):
+            call_index -= 1
+        if start is None or call_index < 0 or self.view.origins[call_index] != start:
             return
         placeholders = [placeholder_result(call_id) for call_id in open_calls]
         tokens = self.view.tokens
@@ -176,7 +177,7 @@ class _GuardedView:
         self.view = Curated([*self.view, *placeholders], origins, self.view.note_chains, tokens)
 
     def make_fit(self, max_tokens: int | None) -> None:
-        """Guarantee 2: the view fits the budget, or `CannotFit` is raised."""
+        """Enforce `Guarantee.FITS`, or raise `CannotFit`."""
         if max_tokens is None:
             return
         if self.view.tokens is not None and self.view.tokens <= max_tokens:
@@ -200,11 +201,11 @@ class _GuardedView:
             return replace(budget, preserve_first_request=False).curate(transcript, context=self.context)
 
     def _required(self) -> dict[int, str]:
-        """Index of each required message → its name in a report."""
+        """Index of each message that `Guarantee.KEEPS` is about → its description in a violation."""
         source, preserved = self.source, PreservedMessages.of(self.context, self.source)
         required = dict.fromkeys(range(preserved.leading_count(source)), "a leading system message")
         required |= dict.fromkeys(sorted(preserved.pinned(source)), "a pinned message")
-        if preserved.last:
+        if preserved.last_count:
             required |= dict.fromkeys(range(preserved.tail_start(source), len(source)), "one of the last messages")
         if source.newest_request is not None:
             required[source.newest_request] = "the newest request"
@@ -218,7 +219,7 @@ class _GuardedView:
         return position is None or message is self.source[index] or message == self.source[index]
 
     def _is_in_record(self, finding: Finding) -> bool:
-        """Whether the record itself has this problem, so that it is no violation by the manager."""
+        """Whether the record itself has this problem, so that the manager did not cause it."""
         if self._record_problems is None:
             findings = check(self.record, provider=self.provider)
             self._record_problems = {(problem.kind, problem.index, problem.call_id) for problem in findings}
@@ -234,7 +235,10 @@ def _status(action: RepairAction) -> NoteStatus:
 
 
 def _precedes(origin: int | None, position: int | None, message: Message) -> bool:
-    """Whether a message of the view comes before the `position` of the record. Added system messages come first."""
+    """Whether a message of the view with this origin comes before `position` of the record.
+
+    Added messages have no origin: system messages among them come first, others last.
+    """
     if origin is None or position is None:
         return is_system(message)
     return origin < position

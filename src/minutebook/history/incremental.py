@@ -22,13 +22,14 @@ from minutebook.tokens import TokenCounter
 
 @dataclass(frozen=True, slots=True)
 class PreservedMessages:
-    """The messages of a transcript that the caller requires. It is part of the cache keys of views."""
+    """The messages of a transcript that the caller requires, as a part of a view's cache key."""
 
-    system: bool
+    has_system: bool
     """Whether the leading system messages are required."""
-    last: int
-    """Number of last messages that are required."""
+    last_count: int
+    """Number of messages at the end that are required."""
     pins: frozenset[int]
+    """Indexes of pinned messages. Their exchanges are required."""
 
     @classmethod
     def of(cls, context: CurationContext, source: Transcript) -> "PreservedMessages":
@@ -42,24 +43,24 @@ class PreservedMessages:
 
     def leading_count(self, source: Transcript) -> int:
         """The number of messages at the start that always stay."""
-        return source.leading_system_count if self.system else 0
+        return source.leading_system_count if self.has_system else 0
 
     def pinned(self, source: Transcript) -> set[int]:
-        """The messages of the exchanges that contain a pin."""
+        """Indexes of the messages in the pinned exchanges."""
         if not self.pins:
             return set()
         return {index for pin in self.pins for index in source.exchange_of(pin)}
 
     def tail_start(self, source: Transcript) -> int:
-        """Index of the first of the last messages that always stay; the length of the transcript if none do."""
+        """Index from which on all messages always stay; the length of the transcript if no last messages are required."""
         end = len(source)
-        if not self.last or not end:
+        if not self.last_count or not end:
             return end
-        return source.exchange_of(max(0, end - self.last)).start
+        return source.exchange_of(max(0, end - self.last_count)).start
 
 
-DEFAULT_PRESERVED = PreservedMessages(system=True, last=0, pins=frozenset())
-"""The default. One object, so that cache keys are compared by identity."""
+DEFAULT_PRESERVED = PreservedMessages(has_system=True, last_count=0, pins=frozenset())
+"""The value for a call without a context and pins. It is one object, so that cache keys are equal by identity."""
 
 
 def last_exchange(source: Transcript, end: int | None = None) -> range:
@@ -68,18 +69,18 @@ def last_exchange(source: Transcript, end: int | None = None) -> range:
     Messages from `end` on are ignored. The range is empty if there are only system messages.
     """
     end = len(source) if end is None else end
-    last = end - 1
-    while last >= 0 and is_system(source[last]):
-        last -= 1
-    return range(source.exchange_of(last).start, end) if last >= 0 else range(end, end)
+    last_index = end - 1
+    while last_index >= 0 and is_system(source[last_index]):
+        last_index -= 1
+    return range(source.exchange_of(last_index).start, end) if last_index >= 0 else range(end, end)
 
 
 Rewrite: TypeAlias = Callable[[Transcript, int], tuple[Message | None, ViewNote] | None]
-"""Returns the message that replaces an old one (None to drop it) and a note; None if it stays unchanged."""
+"""Returns None if the message at the index stays unchanged, else its replacement (None to drop it) and a note."""
 
 
 class IncrementalView(ABC):
-    """The view of one transcript by one manager, brought up to date by `advance`."""
+    """One manager's view of one transcript. `advance` updates it after messages were appended to the transcript."""
 
     __slots__ = ("generation", "indexes", "messages", "note_chain", "preserved", "seen", "source")
 
@@ -175,7 +176,7 @@ class IncrementalManager(ContextualManager):
         """The cached view of a transcript that needs no repair, brought up to date."""
         preserved = PreservedMessages.of(context, source)
         view_input = self.view_input(session)
-        view = source.remember((self, view_input, preserved), lambda: self.new_view(source, preserved, view_input))
+        view = source.cached_value((self, view_input, preserved), lambda: self.new_view(source, preserved, view_input))
         if view.seen != len(source):
             view.advance()
         return view
@@ -190,13 +191,13 @@ class IncrementalManager(ContextualManager):
 
 
 class IncrementalWindow(IncrementalView):
-    """A view of all messages from an index on, and of the required messages before it.
+    """A view of all messages from a start index on, and of the required messages before it.
 
-    `find_start` returns that index, and `find_required` the indexes of messages that the manager requires besides those
-    of `preserved`.
+    `find_start` returns the start index. `find_required` returns the indexes of messages that the manager requires, in
+    addition to `preserved`.
     """
 
-    __slots__ = ("_find_required", "_find_start", "_head", "_reason", "_start")
+    __slots__ = ("_find_required", "_find_start", "_reason", "_required", "_start")
 
     def __init__(
         self,
@@ -211,75 +212,84 @@ class IncrementalWindow(IncrementalView):
         self._find_required = find_required
         self._reason = reason
         self._start = 0
-        self._head: list[int] = []
-        """Indexes of the required messages before the window."""
+        self._required: list[int] = []
+        """Indexes of the required messages before the start."""
 
     def advance(self) -> None:
         source, preserved = self.source, self.preserved
         start = min(self._find_start(source), preserved.tail_start(source))
+        required: list[int] = []
         if start <= source.leading_system_count:
-            start, head = 0, []
+            start = 0
         else:
-            required = {
+            indexes = {
                 *range(preserved.leading_count(source)),
                 *preserved.pinned(source),
                 *self._find_required(source, start),
             }
-            head = sorted(index for index in required if index < start)
-        if (start, head) == (self._start, self._head):
+            required = sorted(index for index in indexes if index < start)
+        if (start, required) == (self._start, self._required):
             self.messages += source.since(self.seen)
             self.indexes += range(self.seen, len(source))
         else:
-            self._move(start, head)
+            self._move(start, required)
         self.seen = len(source)
 
-    def _move(self, start: int, head: list[int]) -> None:
+    def _move(self, start: int, required: list[int]) -> None:
+        """Rebuild the view with another start or other required messages, and note the messages that it loses."""
         source = self.source
-        before = {*self._head, *range(self._start, start)}
-        self.note(
-            {index: ViewNote(NoteStatus.DROPPED, self._reason) for index in sorted(before - set(head)) if index < start}
-        )
-        self.messages = [source[index] for index in head] + source.since(start)
-        self.indexes = head + list(range(start, len(source)))
-        self._start, self._head = start, head
+        shown_before_start = {*self._required, *range(self._start, start)}
+        dropped = sorted(index for index in shown_before_start - set(required) if index < start)
+        self.note({index: ViewNote(NoteStatus.DROPPED, self._reason) for index in dropped})
+        self.messages = [source[index] for index in required] + source.since(start)
+        self.indexes = required + list(range(start, len(source)))
+        self._start, self._required = start, required
         self.generation += 1
 
 
 class IncrementalRewrite(IncrementalView):
     """A view in which each message is rewritten or left out once, when it has become old.
 
-    Messages before the index that `boundary` returns are old.
+    Messages before the index that `find_boundary` returns are old.
     """
 
-    __slots__ = ("_boundary", "_rewrite", "_rewritten_until")
+    __slots__ = ("_find_boundary", "_old_count", "_rewrite")
 
     def __init__(
-        self, source: Transcript, preserved: PreservedMessages, boundary: Callable[[Transcript], int], rewrite: Rewrite
+        self,
+        source: Transcript,
+        preserved: PreservedMessages,
+        find_boundary: Callable[[Transcript], int],
+        rewrite: Rewrite,
     ) -> None:
         super().__init__(source, preserved)
-        self._boundary = boundary
+        self._find_boundary = find_boundary
         self._rewrite = rewrite
-        self._rewritten_until = 0
-        """Number of messages of the source that have become old, and were rewritten if necessary."""
+        self._old_count = 0
+        """Number of messages of the source that are old, and were rewritten if necessary."""
 
     def advance(self) -> None:
         source = self.source
-        end = max(self._rewritten_until, min(self._boundary(source), self.preserved.tail_start(source)))
-        old = min(end, self.seen)
-        if old > self._rewritten_until:
-            low, high = self.view_index(self._rewritten_until), self.view_index(old)
-            messages, indexes, changed = self._rewrite_range(self._rewritten_until, old)
-            if changed:
-                self.messages[low:high], self.indexes[low:high] = messages, indexes
-                self.generation += 1
-        unchanged_start = max(end, self.seen)
+        old_count = max(self._old_count, min(self._find_boundary(source), self.preserved.tail_start(source)))
+        self._rewrite_seen(min(old_count, self.seen))
+        unchanged_start = max(old_count, self.seen)
         messages, indexes, _ = self._rewrite_range(self.seen, unchanged_start)
         self.messages += messages + source.since(unchanged_start)
         self.indexes += [*indexes, *range(unchanged_start, len(source))]
-        self._rewritten_until, self.seen = end, len(source)
+        self._old_count, self.seen = old_count, len(source)
+
+    def _rewrite_seen(self, stop: int) -> None:
+        """Rewrite the messages before `stop` that are in the view already and have become old."""
+        if stop <= self._old_count:
+            return
+        view_range = slice(self.view_index(self._old_count), self.view_index(stop))
+        messages, indexes, has_changes = self._rewrite_range(self._old_count, stop)
+        if has_changes:
+            self.messages[view_range], self.indexes[view_range] = messages, indexes
+            self.generation += 1
 
     def _rewrite_range(self, start: int, stop: int) -> tuple[list[Message], list[int], bool]:
-        """Rewrite the messages from `start` to `stop`; return those that stay, their indexes, and whether any changed."""
+        """Rewrite the messages from `start` to `stop`. Returns the result, its indexes, and whether anything changed."""
         messages: list[Message] = []
         indexes: list[int] = []
         notes: dict[int, ViewNote] = {}

@@ -25,32 +25,32 @@ def curated_of(record: Sequence[Message], view: Sequence[Message]) -> Curated:
 
 
 def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int | None]:
-    """For each message of a view its index in the record, or None if it was added.
+    """The index in the record of each message of a view; None for an added message.
 
     A `Curated` view has its origins. In any other view, a message matches the same object, an equal message, or one that
-    answers the same call or starts with the same text. Each message of the record is matched at most once. Of several, the
-    next one after the previous match is preferred.
+    answers the same call or starts with the same text. Each message of the record is matched at most once. If several
+    match, the next one after the previous match is preferred.
     """
     if isinstance(view, Curated) and len(view.origins) == len(view):
         return view.origins
     by_identity = {id(message): index for index, message in enumerate(record)}
-    exact: dict[object, list[int]] = {}
-    similar: dict[object, list[int]] = {}
+    exact_matches: dict[object, list[int]] = {}
+    similar_matches: dict[object, list[int]] = {}
     for index, message in enumerate(record):
-        exact.setdefault(_exact_key(message), []).append(index)
-        similar.setdefault(_similarity_key(message), []).append(index)
+        exact_matches.setdefault(_exact_key(message), []).append(index)
+        similar_matches.setdefault(_similarity_key(message), []).append(index)
     result: list[int | None] = []
     matched: set[int] = set()
-    last = -1
+    last_match = -1
     for message in view:
         match: int | None = by_identity.get(id(message))
         if match is None or match in matched:
-            match = _next_match(exact.get(_exact_key(message), ()), last, matched)
+            match = _next_match(exact_matches.get(_exact_key(message), ()), last_match, matched)
         if match is None:
-            match = _next_match(similar.get(_similarity_key(message), ()), last, matched)
+            match = _next_match(similar_matches.get(_similarity_key(message), ()), last_match, matched)
         if match is not None:
             matched.add(match)
-            last = match
+            last_match = match
         result.append(match)
     _match_changed(record, view, result)
     return result
@@ -59,8 +59,8 @@ def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int 
 def _match_changed(record: Sequence[Message], view: Sequence[Message], matches: list[int | None]) -> None:
     """Match the remaining messages of the view with unmatched messages of the record between their neighbours' matches.
 
-    The match is the only one with the same role, if its text is similar. `Changed` messages may have any text; they are
-    matched in order if there are as many of them as messages with their role.
+    A message of the record matches if it is the only one there with the same role and its text is similar. The text of
+    `Changed` messages is not compared: they are matched in order if the record has as many messages with their role.
     """
     matched = {index for index in matches if index is not None}
     for view_index, message in enumerate(view):
@@ -92,14 +92,15 @@ def _changed_count(view: Sequence[Message], matches: Sequence[int | None], start
     return count
 
 
-def _are_similar(text: str, other: str) -> bool:
-    half = (min(len(text), len(other)) + 1) // 2
-    return half > 0 and (text[:half] == other[:half] or text[-half:] == other[-half:])
+def _are_similar(left: str, right: str) -> bool:
+    """Whether the texts have the same start or the same end, half as long as the shorter text."""
+    half = (min(len(left), len(right)) + 1) // 2
+    return half > 0 and (left[:half] == right[:half] or left[-half:] == right[-half:])
 
 
-def _next_match(indexes: Sequence[int], last: int, matched: set[int]) -> int | None:
-    free = [index for index in indexes if index not in matched]
-    return next((index for index in free if index > last), free[0] if free else None)
+def _next_match(indexes: Sequence[int], last_match: int, matched: set[int]) -> int | None:
+    unmatched = [index for index in indexes if index not in matched]
+    return next((index for index in unmatched if index > last_match), unmatched[0] if unmatched else None)
 
 
 def _exact_key(message: Message) -> object:

@@ -75,14 +75,18 @@ class Guarantee(StrEnum):
     """The guarantees that the guard enforces."""
 
     VALID = "valid"
+    """The view passes the provider's rules."""
     FITS = "fits"
+    """The view is within the token limit."""
     KEEPS = "keeps what matters"
+    """The required messages are included unchanged."""
     UNTOUCHED = "untouched when it fits"
+    """A record that is within the manager's limits is sent unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A guarantee that a view would have violated, and how. It was repaired."""
+    """A guarantee that a view would have violated, and how. The guard has repaired the view."""
 
     guarantee: Guarantee
     detail: str

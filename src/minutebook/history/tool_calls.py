@@ -18,11 +18,12 @@ from minutebook.record.message import Message, call_ids, call_names, is_result, 
 from minutebook.record.transcript import Transcript
 
 ActiveTools: TypeAlias = Callable[[SessionProtocol | None], Collection[str]]
+"""Returns the names of the tools that are offered to the model."""
 
 
 @dataclass(slots=True, frozen=True)
 class ToolStripper(IncrementalManager):
-    """Show older turns as user and assistant text only; the newest turns keep their tool calls and results whole.
+    """Remove tool calls and results from older turns, so that only the text of user and assistant remains.
 
     Each turn that becomes old changes the view before the newest turns, so these are written to the prompt cache again.
     If tool results are short, as in chat, that costs slightly more than sending everything (1.04 times, replayed over
@@ -50,10 +51,12 @@ class ToolStripper(IncrementalManager):
         return all(self._rewrite(transcript, index) is None for index in range(end))
 
     def _boundary(self, source: Transcript) -> int:
-        turns = source.turn_starts
-        old = count_before_window(len(turns), self.preserve_turns, self.slack)
-        boundary = turns[old] if old < len(turns) else len(source)
-        return min(boundary, last_exchange(source).start) if old else 0
+        turn_starts = source.turn_starts
+        old_count = count_before_window(len(turn_starts), self.preserve_turns, self.slack)
+        if not old_count:
+            return 0
+        boundary = turn_starts[old_count] if old_count < len(turn_starts) else len(source)
+        return min(boundary, last_exchange(source).start)
 
     def _rewrite(self, source: Transcript, index: int) -> tuple[Message | None, ViewNote] | None:
         message = source[index]
@@ -104,19 +107,21 @@ def _last_exchange_start(source: Transcript) -> int:
 def _without_inactive_calls(
     source: Transcript, index: int, active: frozenset[str]
 ) -> tuple[Message | None, ViewNote] | None:
+    """The rewrite of a message in an exchange with calls of inactive tools; None if it stays unchanged."""
     call_message = source[source.exchange_of(index).start]
-    inactive = {
+    inactive_calls = {
         call_id: name
         for call_id, name in zip(call_ids(call_message), call_names(call_message), strict=True)
         if name not in active
     }
     message = source[index]
-    if not inactive or role_of(call_message) != "assistant":
+    if not inactive_calls or role_of(call_message) != "assistant":
         return None
     if is_result(message):
-        name = inactive.get(result_id(message))
+        name = inactive_calls.get(result_id(message))
         return None if name is None else (None, ViewNote(NoteStatus.DROPPED, f"tool {name!r} is no longer offered"))
-    return without_calls(message, list(inactive), f"tool {next(iter(inactive.values()))!r} is no longer offered")
+    first_name = next(iter(inactive_calls.values()))
+    return without_calls(message, list(inactive_calls), f"tool {first_name!r} is no longer offered")
 
 
 def without_calls(message: Message, ids: Collection[str], reason: str) -> tuple[Message | None, ViewNote]:

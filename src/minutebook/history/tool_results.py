@@ -37,7 +37,7 @@ def with_truncated_text(message: Message, max_length: int, suffix: str) -> Messa
     length_left = max_length
     parts: list[Any] = []
     for part in content:
-        if not _is_text(part):
+        if not _is_text_part(part):
             parts.append(part)
         elif length_left > 0:
             text = part["text"]
@@ -52,16 +52,17 @@ def with_middle_cut(message: Message, max_length: int) -> Message:
     """The message as text of at most `max_length` characters: its start, a marker with the full length, and its end."""
     text = text_of(message)
     marker = f"\n[… {len(text):,} characters in all, cut here to fit …]\n"
-    length = max(0, max_length - len(marker))
-    head = length * 2 // 3
-    tail = length - head
-    return {**message, "content": text[:head] + marker[:max_length] + (text[-tail:] if tail else "")}
+    kept_length = max(0, max_length - len(marker))
+    start_length = kept_length * 2 // 3
+    end_length = kept_length - start_length
+    end = text[-end_length:] if end_length else ""
+    return {**message, "content": text[:start_length] + marker[:max_length] + end}
 
 
 def has_media(message: Message) -> bool:
     """Whether some part of the content is not text."""
     content = message.get("content")
-    return isinstance(content, (list, tuple)) and not all(map(_is_text, content))
+    return isinstance(content, (list, tuple)) and not all(map(_is_text_part, content))
 
 
 def _cut(text: str, max_length: int, suffix: str) -> str:
@@ -69,12 +70,12 @@ def _cut(text: str, max_length: int, suffix: str) -> str:
     return text[: max_length - len(suffix)] + suffix
 
 
-def _is_text(part: Any) -> bool:
+def _is_text_part(part: Any) -> bool:
     return isinstance(part, Mapping) and isinstance(part.get("text"), str)
 
 
 def _text_length(parts: Any) -> int:
-    return sum(len(part["text"]) for part in parts if _is_text(part))
+    return sum(len(part["text"]) for part in parts if _is_text_part(part))
 
 
 @dataclass(slots=True, frozen=True)
@@ -100,19 +101,19 @@ class ToolResultTruncator(IncrementalManager):
         return IncrementalRewrite(source, preserved, self._boundary, self._rewrite)
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        return all(self._short(message) is message for message in messages if is_result(message))
+        return all(self._truncated(message) is message for message in messages if is_result(message))
 
     def _boundary(self, source: Transcript) -> int:
         return newest_results_start(source, self.keep_last)
 
     def _rewrite(self, source: Transcript, index: int) -> tuple[Message, ViewNote] | None:
         message = source[index]
-        short = self._short(message) if is_result(message) else message
-        if short is message:
+        truncated = self._truncated(message) if is_result(message) else message
+        if truncated is message:
             return None
-        return short, ViewNote(NoteStatus.TRUNCATED, f"longer than {self.max_length:,} characters")
+        return truncated, ViewNote(NoteStatus.TRUNCATED, f"longer than {self.max_length:,} characters")
 
-    def _short(self, message: Message) -> Message:
+    def _truncated(self, message: Message) -> Message:
         return with_truncated_text(message, self.max_length, self.suffix)
 
 
@@ -146,24 +147,24 @@ class ToolResultClearer(IncrementalManager):
 
     def _boundary(self, source: Transcript) -> int:
         results = source.result_indexes
-        old = count_before_window(len(results), self.keep, self.slack)
-        return min(results[old] if old < len(results) else len(source), last_exchange(source).start)
+        old_count = count_before_window(len(results), self.keep, self.slack)
+        return min(results[old_count] if old_count < len(results) else len(source), last_exchange(source).start)
 
 
 def cleared_result(source: Transcript, index: int, *, marker: str = CLEARED_MARKER) -> tuple[Message, ViewNote] | None:
-    """A tool result replaced by its marker; None for other messages, or if the marker would not be shorter."""
+    """The tool result with the marker as its content. None for other messages, or if the marker would not be shorter."""
     message = source[index]
     if not is_result(message):
         return None
     text = text_of(message)
-    shown = marker.format(characters=len(text))
-    if len(text) <= len(shown) and not has_media(message):
+    marker_text = marker.format(characters=len(text))
+    if len(text) <= len(marker_text) and not has_media(message):
         return None
-    return {**message, "content": shown}, ViewNote(NoteStatus.CLEARED, "an old tool result")
+    return {**message, "content": marker_text}, ViewNote(NoteStatus.CLEARED, "an old tool result")
 
 
 def newest_results_start(source: Transcript, count: int) -> int:
-    """The index of the first of the newest `count` results."""
+    """The index of the oldest of the newest `count` results. With a count of 0, the length of the transcript."""
     results = source.result_indexes
     if not count:
         return len(source)

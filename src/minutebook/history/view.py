@@ -19,7 +19,7 @@ from minutebook.tokens import TokenCounter
 from minutebook.wire.read import read
 from minutebook.wire.write import anthropic_arguments, openai_messages, responses_arguments
 
-_LIMIT: Final = "a number of tokens such as 8_000, a manager, or a list of managers"
+_EXPECTED_LIMIT: Final = "a number of tokens such as 8_000, a manager, or a list of managers"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -30,24 +30,25 @@ class View:
     """The messages in chat format, with the position of each in the record. `messages` has them ready to send."""
     record: Transcript
     violations: tuple[Violation, ...] = ()
-    """The guarantees that the view would have violated without repairs, of the manager's result or of the record."""
+    """The guarantees that the view would have violated without repairs of the manager's result or of the record."""
     hidden: Mapping[int, Fold] = field(default_factory=dict)
-    """The positions that folds replace."""
+    """Position of each message that a fold hides → the fold."""
     provider: Provider = "openai"
     max_tokens: int | None = None
     """The token limit; None if there is none."""
     number: int | None = None
     """The number of the recorded request; None if it was not recorded."""
     offset: int = 0
-    """The number of messages that `view_of` put before the given ones."""
+    """The number of system messages that `view_of` put before the caller's messages."""
     length: int = 0
-    """The number of messages that the record had; it may have grown since then."""
+    """The number of messages that the record had when the view was built. It may have grown since then."""
 
     @property
     def messages(self) -> list[Any]:
-        """The messages in the provider's format, without the keys that only minutebook reads.
+        """The messages ready to send, in Anthropic's format if that is the provider, else in chat-completions format.
 
-        Other keys that a chat message came with stay, such as `cache_control`: servers with a chat API may need them.
+        Keys that only minutebook reads are removed. Other unknown keys of chat messages, such as `cache_control`, stay,
+        because some servers with a chat API need them.
         """
         if self.provider == "anthropic":
             messages: list[Any] = anthropic_arguments(self.curated)["messages"]
@@ -68,13 +69,13 @@ class View:
 
     @property
     def tokens(self) -> int:
-        """The tokens of its messages, by the record's counter."""
+        """Tokens of the view's messages, by the record's counter."""
         return tokens_of_view(self.record, self.curated)
 
     def explain(self, *, previous: "View | None" = None) -> Explanation:
         """For every message of the record, whether it is included, changed or left out, and why."""
-        before = None if previous is None else previous.curated
-        explanation = explain(self.record, self.curated, previous=before, hidden=self.hidden)
+        previous_messages = None if previous is None else previous.curated
+        explanation = explain(self.record, self.curated, previous=previous_messages, hidden=self.hidden)
         if len(self.record) == self.length:
             return explanation
         lines = (line for line in explanation.lines if line.index is None or line.index < self.length)
@@ -118,15 +119,15 @@ def view_of(
 
     Raises:
         CannotFit: the messages that must be in the view exceed the limit.
-        InvalidMessage: a message is not understood.
+        InvalidMessage: a message has an unknown format.
         InvalidSetting: the limit is neither a number nor a manager.
-        GuaranteeViolated: `strict`, and the manager's view violates a guarantee.
+        GuaranteeViolated: `strict` is set, and the manager's view violates a guarantee.
         RecordIsReadOnly: the manager tried to change a message in place.
     """
     _require_types(system, context, folds, max_tokens, counter)
     if isinstance(limit, int) and not isinstance(limit, bool):
         if limit < 1:
-            raise InvalidSetting("limit", limit, _LIMIT)
+            raise InvalidSetting("limit", limit, _EXPECTED_LIMIT)
         max_tokens = limit if max_tokens is None else min(limit, max_tokens)
         managers: tuple[HistoryManager, ...] = (TokenBudgetManager(limit),)
     elif limit is None:
@@ -138,10 +139,10 @@ def view_of(
     observer = manager if isinstance(manager, ObservableManager) else None
     manager = manager if observer is None else observer.inner
     with record.lock:
-        shown = record_with_folds(record, folds)
-        curated = curated_view(manager, shown.transcript, session, context)
+        folded = record_with_folds(record, folds)
+        curated = curated_view(manager, folded.transcript, session, context)
         guarded = guard(
-            shown.transcript,
+            folded.transcript,
             curated,
             manager=manager,
             provider=provider,
@@ -150,7 +151,7 @@ def view_of(
             strict=strict,
         )
         view = View(
-            *(guarded.view, record, guarded.violations, shown.hidden, provider, max_tokens),
+            *(guarded.view, record, guarded.violations, folded.hidden, provider, max_tokens),
             offset=offset,
             length=len(record),
         )
@@ -181,16 +182,16 @@ def _managers(limit: Any) -> tuple[HistoryManager, ...]:
     try:
         return managers_of(limit)
     except InvalidSetting:
-        raise InvalidSetting("limit", limit, _LIMIT) from None
+        raise InvalidSetting("limit", limit, _EXPECTED_LIMIT) from None
 
 
 def _record(messages: Any, system: str | None, counter: TokenCounter | None) -> tuple[Transcript, int]:
-    """The messages as a transcript, and the number of messages put before them."""
+    """The messages as a transcript, and the number of system messages put before them."""
     if isinstance(messages, Transcript):
         if system is not None:
             raise InvalidSetting("system", system, "None for a Transcript, which has its own system message")
         return messages, 0
     if isinstance(messages, str):
         raise InvalidSetting("messages", messages, "a list of messages")
-    first: list[Message] = [] if system is None else [{"role": "system", "content": system}]
-    return Transcript.of([*first, *read(messages)], counter=counter), len(first)
+    system_messages: list[Message] = [] if system is None else [{"role": "system", "content": system}]
+    return Transcript.of([*system_messages, *read(messages)], counter=counter), len(system_messages)

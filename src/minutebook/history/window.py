@@ -43,7 +43,7 @@ class SlidingWindowManager(IncrementalManager):
 
     def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
         reason = f"older than the window of {self.window_size} messages"
-        return IncrementalWindow(source, preserved, self._start, self._requests, reason)
+        return IncrementalWindow(source, preserved, self._start, self._request_indexes, reason)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         return len(messages) - Transcript.of(messages).leading_system_count <= self.window_size
@@ -56,10 +56,12 @@ class SlidingWindowManager(IncrementalManager):
         exchange = source.exchange_of(start)
         if exchange.start < start:
             start = exchange.start if exchange.stop == end else exchange.stop
-        turn = bisect_left(source.turn_starts, start) if self.align == "turn" else len(source.turn_starts)
+        if self.align == "exchange":
+            return start
+        turn = bisect_left(source.turn_starts, start)
         return source.turn_starts[turn] if turn < len(source.turn_starts) else start
 
-    def _requests(self, source: Transcript, start: int) -> set[int]:  # noqa: ARG002
+    def _request_indexes(self, source: Transcript, start: int) -> set[int]:  # noqa: ARG002
         if not self.window_size:
             return set()
         newest = source.newest_request if self.preserve_request else None
@@ -69,7 +71,7 @@ class SlidingWindowManager(IncrementalManager):
 
 @dataclass(slots=True, frozen=True)
 class TurnWindowManager(IncrementalManager):
-    """Keep system messages plus the last N turns, each whole: a user message and everything up to the next.
+    """Keep system messages plus the last N turns. A turn is a user message and everything before the next one.
 
     Messages before the first user message are dropped together with the first turn. Each dropped turn invalidates the
     prompt cache, so if turns are short, a window without `slack` costs more than sending everything (1.08 times for 10
@@ -97,17 +99,17 @@ class TurnWindowManager(IncrementalManager):
         return len(Transcript.of(messages).turn_starts) <= self.turns
 
     def _start(self, source: Transcript) -> int:
-        count = len(source.turn_starts)
-        first = count_before_window(count, self.turns, self.slack)
-        if not first:
+        turn_count = len(source.turn_starts)
+        dropped_turns = count_before_window(turn_count, self.turns, self.slack)
+        if not dropped_turns:
             return 0
-        return source.turn_starts[first] if first < count else len(source)
+        return source.turn_starts[dropped_turns] if dropped_turns < turn_count else len(source)
 
 
 def count_before_window(count: int, size: int, slack: int) -> int:
     """The number of items before a window of `size` over `count` items that moves by `slack + 1` items at a time.
 
-    It depends only on these numbers, so the window is the same whether or not it was computed for fewer items before.
+    The number depends on no earlier call, so a list that grows item by item has the same window as the whole list.
     """
     step = slack + 1
     return max(0, (count - size) // step * step)

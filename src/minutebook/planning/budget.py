@@ -56,7 +56,7 @@ class _StepView(IncrementalView):
 
     def advance(self) -> None:
         source = self.source
-        if self.preserved.last or self._seen_position() < self._folds_stop:
+        if self.preserved.last_count or self._seen_position() < self._folds_stop:
             # Build the view again: the preserved messages at the end change with every new message, and a fold that ends
             # after the seen messages may hide more of them now.
             self.messages, self.indexes, self.seen, self.note_chain = [], [], 0, None

@@ -1,4 +1,4 @@
-"""Entries of the record, and the event that one was recorded."""
+"""Entries of the record, and the event that is emitted when an entry is recorded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class ConversationEntry:
     """A single entry in the conversation history.
 
     Raises:
-        InvalidMessage: the fields contradict each other: tool calls on a user message, a result without an id, …
+        InvalidMessage: a field is invalid, or fields contradict each other, such as tool calls on a user message.
     """
 
     role: MessageRole
@@ -100,8 +100,8 @@ class ConversationRecorded:
     created_at: datetime
     """When the event was emitted."""
     position: int | None = None
-    """Position of the message in the current conversation; None if it is not part of it."""
+    """Position of the message in the current conversation; None for a message outside the conversation."""
     is_prompt: bool = False
     """The entry is the rendered prompt, not a message of the conversation."""
     scope: UUID | None = None
-    """The id of the evaluation, if it runs inside another evaluation of the session; else None."""
+    """The evaluation's id if it runs inside another evaluation of the same session, else None."""

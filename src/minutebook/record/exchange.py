@@ -1,7 +1,8 @@
 """Exchanges, the smallest ranges of messages that can be dropped, and turns.
 
 Providers reject a tool call without its result and a result without its call, so an exchange is an assistant message
-with calls and all of its results, or any single other message. A turn is a user message and everything up to the next.
+with calls and all of its results, or any single other message. A turn is a user message and everything before the next
+user message.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ def exchanges(messages: Sequence[Message]) -> list[range]:
 def turns(messages: Sequence[Message]) -> list[range]:
     """The turns of a conversation, in order. Every message is in exactly one range.
 
-    Messages before the first user message are a range at the start.
+    If there are messages before the first user message, the first range has those.
     """
     starts = [index for index, message in enumerate(messages) if index == 0 or is_user(message)]
     return _ranges(starts, len(messages))
@@ -52,9 +53,10 @@ def turn_count(messages: Sequence[Message]) -> int:
 def safe_boundaries(messages: Sequence[Message]) -> list[int]:
     """The indexes at which a conversation can be split without separating a tool call from its result."""
     depth_changes = [0] * (len(messages) + 1)
-    for call, results in call_pairs(messages).results.items():
-        depth_changes[min([call, *results]) + 1] += 1
-        depth_changes[max([call, *results]) + 1] -= 1
+    for call_index, result_indexes in call_pairs(messages).results.items():
+        depth_changes[min([call_index, *result_indexes]) + 1] += 1
+        depth_changes[max([call_index, *result_indexes]) + 1] -= 1
+    # The depth at an index is the number of exchanges that a split there would cut.
     return [index for index, depth in enumerate(accumulate(depth_changes)) if depth == 0]
 
 

@@ -56,11 +56,12 @@ REJECTED_BY: Final[dict[Provider, frozenset[FindingKind]]] = {
     "anthropic": frozenset(FindingKind),
     "gemini": frozenset(FindingKind) - {FindingKind.REUSED_ID, FindingKind.DUPLICATE_ID, FindingKind.MISSING_ID},
 }
-"""The problems for which a provider rejects a request. OpenAI passes arguments on as text and needs unique ids only
-within one exchange. Anthropic requires unique ids, arguments that are an object, and the user's message first. Gemini
-has no ids and pairs by order."""
+"""The problems for which a provider rejects a request. OpenAI passes arguments on as text, needs unique ids only within
+one exchange, and accepts any role first. Anthropic requires unique ids, arguments that are an object, and the user's
+message first. Gemini has no ids and pairs by order."""
+
 SHAPE_KINDS: Final = frozenset({FindingKind.BAD_CONTENT, FindingKind.BAD_CALLS, FindingKind.BAD_TEXT})
-"""Problems of single messages that every provider rejects."""
+"""Problems within one message that every provider rejects (`shapes.shape_problems`)."""
 
 
 class Severity(StrEnum):
@@ -76,7 +77,7 @@ class Finding:
 
     kind: FindingKind
     index: int
-    """Index of the message. For a dangling call, the assistant message with the call."""
+    """Index of the message. For a dangling call this is the assistant message with the call."""
     call_id: str | None = None
     severity: Severity = Severity.ERROR
 

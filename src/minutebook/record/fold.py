@@ -1,7 +1,7 @@
 """Folds: stored decisions to show other messages in place of a range of the record.
 
 The record does not change. A fold says "show these messages in place of messages a..b". Removing the fold restores the
-earlier view byte for byte. Folds are kept in their own append-only list.
+earlier view byte for byte. Folds are stored in their own append-only list.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ class Fold:
     stop: int
     shown: tuple[Message, ...]
     reason: str
+    """Why the messages are folded, for people who read the explanation of a view."""
 
     @classmethod
     def over(
@@ -35,12 +36,13 @@ class Fold:
         shown: str | Message | Iterable[Message] = (),
         id: str | None = None,  # noqa: A002 - the natural name for callers
     ) -> "Fold":
-        """A fold over neighbouring messages. `shown` is a text for a system message, a message or several; default: none.
+        """A fold over neighbouring messages of the record.
 
-        The default `id` depends on the other arguments only.
+        `shown` is one message, several, or the text of a system message; by default nothing is shown. The default `id`
+        is computed from the other arguments, so equal folds have equal ids.
 
         Raises:
-            InvalidSetting: there are no indexes, or some between them are missing, or there is no reason.
+            InvalidSetting: `indexes` is empty, negative or has gaps, or `reason` is empty.
         """
         positions = indexes if isinstance(indexes, range) else sorted(set(indexes))
         if not positions or positions[0] < 0 or positions[-1] - positions[0] != len(positions) - 1:
@@ -65,7 +67,7 @@ class Fold:
 
 
 class HiddenMessages(Mapping[int, Fold]):
-    """Maps the index of each message that is not shown to its fold. It stores only the folds, not the indexes."""
+    """Maps the index of each hidden message to the fold that hides it. Only the folds are stored, not the indexes."""
 
     __slots__ = ("_folds", "_starts")
 
@@ -104,7 +106,7 @@ def record_with_folds(record: Transcript, folds: Sequence[Fold]) -> FoldedRecord
     if not folds:
         return FoldedRecord(record, {})
     with record.lock:
-        return record.remember(("folded", record.pins, tuple(folds)), lambda: _FoldApplier(record, folds)).current()
+        return record.cached_value(("folded", record.pins, tuple(folds)), lambda: _FoldApplier(record, folds)).current()
 
 
 class _FoldApplier:
@@ -122,14 +124,15 @@ class _FoldApplier:
         self._record = record
         self._next_index = stop
         self._folded = FoldedRecord(record.derive(messages, origins), HiddenMessages(active))
-        pinned = {id(record[index]) for pin in record.pins for index in record.exchange_of(pin)}
-        for index, origin in enumerate(origins if pinned else ()):
-            if (
-                origin is None and id(messages[index]) in pinned
-            ):  # a pinned message in the fold's range is one of those that it shows
+        # `derive` copies pins by origin, and shown messages have none. A fold may show a pinned message of its range
+        # unchanged: that one is pinned here.
+        pinned_objects = {id(record[index]) for pin in record.pins for index in record.exchange_of(pin)}
+        for index, origin in enumerate(origins if pinned_objects else ()):
+            if origin is None and id(messages[index]) in pinned_objects:
                 self._folded.transcript.pin(index)
 
     def current(self) -> FoldedRecord:
+        """The folded record, with the messages that were appended to the record since the last call."""
         for message in self._record.since(self._next_index):
             self._folded.transcript.append_from(self._next_index, message)
             self._next_index += 1
@@ -137,9 +140,13 @@ class _FoldApplier:
 
 
 def active_folds(record: Transcript, folds: Sequence[Fold]) -> list[Fold]:
-    """The folds that no later fold has replaced, in the order of the record."""
+    """The folds that no later fold has replaced, in the order of the record.
+
+    Raises:
+        InvalidSetting: a fold splits an exchange, extends beyond the record, or overlaps another fold partially.
+    """
     with record.lock:
-        return record.remember(("active folds",), _ActiveFoldsCache).active(record, tuple(folds))
+        return record.cached_value(("active folds",), _ActiveFoldsCache).active(record, tuple(folds))
 
 
 _MAX_CACHED_LISTS: Final = 4
@@ -151,7 +158,7 @@ class _ActiveFoldsCache:
 
     def __init__(self) -> None:
         self._cached: list[tuple[tuple[Fold, ...], list[Fold]]] = []
-        """Lists of folds, each with its active folds."""
+        """Pairs of a list of folds and the active ones among them."""
 
     def active(self, record: Transcript, folds: tuple[Fold, ...]) -> list[Fold]:
         prefixes = (
@@ -159,20 +166,24 @@ class _ActiveFoldsCache:
             for earlier, active in self._cached
             if len(earlier) <= len(folds) and all(map(is_, earlier, folds))
         )
-        longest, active = max(prefixes, key=lambda prefix: len(prefix[0]), default=((), []))
-        if len(longest) < len(folds):
-            active = _with_added(record, active, folds[len(longest) :])
+        longest_prefix, active = max(prefixes, key=lambda prefix: len(prefix[0]), default=((), []))
+        if len(longest_prefix) < len(folds):
+            active = _with_folds_added(record, active, folds[len(longest_prefix) :])
             self._cached = [*self._cached, (folds, active)][-_MAX_CACHED_LISTS:]
         return [*active]
 
 
-def _with_added(record: Transcript, active: Sequence[Fold], added: Sequence[Fold]) -> list[Fold]:
+def _with_folds_added(record: Transcript, active: Sequence[Fold], added: Sequence[Fold]) -> list[Fold]:
     result = [*active]
     for fold in added:
         _check_range(record, fold, result)
-        result = [other for other in result if not (fold.start <= other.start and other.stop <= fold.stop)]
+        result = [active_fold for active_fold in result if not _covers(fold, active_fold)]
         result.append(fold)
     return sorted(result, key=lambda fold: fold.start)
+
+
+def _covers(outer: Fold, inner: Fold) -> bool:
+    return outer.start <= inner.start and inner.stop <= outer.stop
 
 
 def _check_range(record: Transcript, fold: Fold, active: Sequence[Fold]) -> None:
@@ -180,11 +191,11 @@ def _check_range(record: Transcript, fold: Fold, active: Sequence[Fold]) -> None
         raise InvalidSetting(f"fold {fold.id!r}", (fold.start, fold.stop), f"a range within 0..{len(record)}")
     if record.exchange_of(fold.start).start != fold.start or record.exchange_of(fold.stop - 1).stop != fold.stop:
         raise InvalidSetting(f"fold {fold.id!r}", (fold.start, fold.stop), "a range of whole exchanges")
-    for other in active:
-        disjoint = other.stop <= fold.start or fold.stop <= other.start
-        if not disjoint and not (fold.start <= other.start and other.stop <= fold.stop):
+    for active_fold in active:
+        is_disjoint = active_fold.stop <= fold.start or fold.stop <= active_fold.start
+        if not is_disjoint and not _covers(fold, active_fold):
             raise InvalidSetting(
                 f"fold {fold.id!r}",
                 (fold.start, fold.stop),
-                f"a range that covers fold {other.id!r} completely or not at all",
+                f"a range that covers fold {active_fold.id!r} completely or not at all",
             )

@@ -16,14 +16,19 @@ from minutebook.errors import InvalidMessage, RecordIsReadOnly
 K = TypeVar("K")
 V = TypeVar("V")
 JSON_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
-"""Types of JSON values that contain no others. Checked first: it is much faster than `isinstance(value, Mapping)`."""
+"""Types of JSON values that contain no other values.
+
+Copies look a value's type up here first, because that is much faster than `isinstance(value, Mapping)`.
+"""
 
 
-def _raise_read_only(name: str) -> Any:
+def _read_only_method(operation: str) -> Any:
+    """A method that raises `RecordIsReadOnly` for this operation."""
+
     def raise_read_only(_self: object, *_args: object, **_kwargs: object) -> NoReturn:
-        raise RecordIsReadOnly(name.strip("_"))
+        raise RecordIsReadOnly(operation)
 
-    raise_read_only.__name__ = name
+    raise_read_only.__name__ = operation
     return raise_read_only
 
 
@@ -31,8 +36,10 @@ class FrozenDict(dict[K, V]):
     """A read-only dict."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __ior__ = _raise_read_only("assignment")
-    clear, pop, popitem, setdefault, update = map(_raise_read_only, ("clear", "pop", "popitem", "setdefault", "update"))
+    __setitem__ = __delitem__ = __ior__ = _read_only_method("assignment")
+    clear, pop, popitem, setdefault, update = map(
+        _read_only_method, ("clear", "pop", "popitem", "setdefault", "update")
+    )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenDict, (dict(self),)
@@ -42,9 +49,9 @@ class FrozenList(list[V]):
     """A read-only list."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _raise_read_only("assignment")
-    append, clear, extend, insert = map(_raise_read_only, ("append", "clear", "extend", "insert"))
-    pop, remove, reverse, sort = map(_raise_read_only, ("pop", "remove", "reverse", "sort"))
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _read_only_method("assignment")
+    append, clear, extend, insert = map(_read_only_method, ("append", "clear", "extend", "insert"))
+    pop, remove, reverse, sort = map(_read_only_method, ("pop", "remove", "reverse", "sort"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenList, (list(self),)
@@ -102,44 +109,47 @@ RESULT_ROLES: Final = frozenset({"tool", "function"})
 ROLES: Final = SYSTEM_ROLES | RESULT_ROLES | {"user", "assistant"}
 
 MISSING_ID: Final = ""
-"""Used for a call or a result without an id. Such calls and results are paired by their order."""
+"""The id that `call_ids` and `result_id` return for a call or a result without one. Those are paired by their order."""
 
 FUNCTION_ID_PREFIX: Final = "function:"
-"""The deprecated `function_call` has no id; it is paired with its result by this prefix and the function's name."""
-
+"""A deprecated `function_call` has no id. This prefix and the function's name are used as the id of call and result."""
 
 CALL_BLOCKS: Final = frozenset({"tool_use", "tool_result"})
-"""Types of Anthropic's content blocks that are calls and results. In chat messages calls and results are never content."""
+"""Types of the content blocks that are tool calls and results in Anthropic's messages. In chat messages, tool calls and
+results are never part of the content."""
+
+_CONVERT_FIRST: Final = "convert the messages first: minutebook.wire.read.read(messages)"
 
 
 def require_message(message: Any, index: int | None = None) -> Message:
     """Return the message if it is a mapping and its `tool_calls`, if any, are a list of mappings.
 
-    Anthropic's call blocks and Responses items are refused, because their calls and results would not be found.
+    Anthropic's call blocks and Responses items are refused: the functions of this module would overlook their calls and
+    results.
 
     Raises:
-        InvalidMessage: it is not such a message.
+        InvalidMessage: `message` is not such a mapping. `index` is its index in the caller's list, for the error.
     """
     if type(message) is not dict and not isinstance(message, Mapping):  # the first test is faster and usually enough
         raise InvalidMessage("it", f"is a {type(message).__name__}; expected a mapping with a role", index)
     calls = message.get("tool_calls")
-    if calls is not None and not (isinstance(calls, (list, tuple)) and all(isinstance(c, Mapping) for c in calls)):
+    if calls is not None and not (
+        isinstance(calls, (list, tuple)) and all(isinstance(call, Mapping) for call in calls)
+    ):
         raise InvalidMessage("tool_calls", "is not a list of mappings with the keys id, type and function", index)
     content = message.get("content")
     if type(content) is not str and content is not None:
         _refuse_call_blocks(content, index)
     if "role" not in message and isinstance(message.get("type"), str):
-        raise InvalidMessage("it", f"is a Responses item of type {message['type']}; {_CONVERT}", index)
+        raise InvalidMessage("it", f"is a Responses item of type {message['type']}; {_CONVERT_FIRST}", index)
     return message
 
 
-_CONVERT: Final = "convert the messages first: minutebook.wire.read.read(messages)"
-
-
 def _refuse_call_blocks(content: Any, index: int | None) -> None:
-    for number, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
+    for part_index, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
         if isinstance(part, Mapping) and part.get("type") in CALL_BLOCKS:
-            raise InvalidMessage(f"content[{number}]", f"is Anthropic's {part['type']} block; {_CONVERT}", index)
+            problem = f"is Anthropic's {part['type']} block; {_CONVERT_FIRST}"
+            raise InvalidMessage(f"content[{part_index}]", problem, index)
 
 
 def role_of(message: Message) -> str:
@@ -167,7 +177,7 @@ def call_ids(message: Message) -> list[str]:
     """
     calls = message.get("tool_calls")
     if calls:
-        return [_id(call.get("id")) for call in calls]
+        return [_id_or_missing(call.get("id")) for call in calls]
     function_call = message.get("function_call")
     if isinstance(function_call, Mapping):
         return [f"{FUNCTION_ID_PREFIX}{function_call.get('name')}"]
@@ -178,20 +188,20 @@ def result_id(message: Message) -> str:
     """The id of the call that a result answers, or `MISSING_ID`."""
     if message.get("role") == "function":
         return f"{FUNCTION_ID_PREFIX}{message.get('name')}"
-    return _id(message.get("tool_call_id"))
+    return _id_or_missing(message.get("tool_call_id"))
 
 
 def call_names(message: Message) -> list[str]:
-    """The tool names of an assistant message's calls, in the order of `call_ids`."""
+    """The tool names of the message's calls, in the order of `call_ids`; an empty string for a call without a name."""
     calls = message.get("tool_calls")
     if calls:
-        return [_name(call) for call in calls]
+        return [_tool_name(call) for call in calls]
     function_call = message.get("function_call")
     return [str(function_call.get("name") or "")] if isinstance(function_call, Mapping) else []
 
 
 def text_of(message: Message) -> str:
-    """The text of the message's content: a string as it is, text parts joined by newlines. Other parts are ignored."""
+    """The text of the message's content. The texts of parts are joined by newlines; parts without text are ignored."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -201,11 +211,11 @@ def text_of(message: Message) -> str:
     return ""
 
 
-def _id(value: object) -> str:
+def _id_or_missing(value: object) -> str:
     return value if isinstance(value, str) else MISSING_ID
 
 
-def _name(call: Mapping[str, Any]) -> str:
+def _tool_name(call: Mapping[str, Any]) -> str:
     function = call.get("function") or call.get("custom")
     return str(function.get("name") or "") if isinstance(function, Mapping) else ""
 

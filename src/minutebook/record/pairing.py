@@ -1,7 +1,8 @@
 """Pair tool calls with their results.
 
 A result belongs to the calls of the nearest assistant message before it, if only results are between the two. Providers
-require this order, so a result can be paired even if its id was used in an earlier exchange; the reuse is reported.
+require this order, so a result is paired with the right call even if an earlier exchange used the same id. The reused id
+is reported.
 
 `Pairing` checks messages one by one as they are appended. `call_pairs` pairs the calls and results of a whole
 conversation, including results that are out of order.
@@ -33,11 +34,11 @@ class Pairing:
 
     def __init__(self) -> None:
         self.start = -1
-        """Index of the last assistant message with calls."""
+        """Index of the last assistant message with calls; -1 before the first."""
         self.open: dict[str, int] = {}
-        """Ids of its calls that have no result yet, with the number of calls that have this id."""
+        """Id of each call of that message that has no result yet → the number of such calls with this id."""
         self._unanswered: dict[str, list[int]] = {}
-        """Call id → the indexes of assistant messages whose call with this id got no result before another message."""
+        """Call id → indexes of earlier assistant messages whose call with this id has no result."""
         self._used_ids: set[str] = set()
 
     def add(self, index: int, message: Message) -> None:
@@ -53,7 +54,7 @@ class Pairing:
                 self._open_calls(index, call_ids(message))
 
     def problems(self, index: int, message: Message) -> Sequence[Finding]:
-        """The problems if this message came next: its own, and open calls that it leaves without a result."""
+        """The problems that `add` would cause: those of the message, and open calls that it leaves without a result."""
         role = role_of(message)
         if role in RESULT_ROLES:
             return self._result_problems(index, result_id(message))
@@ -69,7 +70,7 @@ class Pairing:
     def call_index(self, result: Message) -> int | None:
         """Index of the assistant message that this result would answer if it came next.
 
-        None for an orphan or a duplicate.
+        None if the result is an orphan or a duplicate.
         """
         call_id = result_id(result)
         if call_id in self.open:
@@ -128,13 +129,14 @@ class Pairing:
 
 @dataclass(slots=True)
 class CallPairs:
-    """The calls and results of a conversation, paired, and the problems that do not depend on the provider."""
+    """Which results belong to which calls of a conversation."""
 
     results: dict[int, list[int]] = field(default_factory=dict)
-    """Assistant message → the results of its calls, in the order of the conversation."""
+    """Index of an assistant message with calls → the indexes of their results, ascending."""
     unanswered: dict[int, list[str]] = field(default_factory=dict)
-    """Assistant message → the ids of its calls without a result."""
+    """Index of an assistant message with calls → the ids of its calls without a result."""
     findings: list[Finding] = field(default_factory=list)
+    """The problems of calls, results, ids and roles, for any provider."""
 
 
 def call_pairs(messages: Sequence[Message], *, in_progress: bool = False) -> CallPairs:
@@ -174,19 +176,19 @@ def call_pairs(messages: Sequence[Message], *, in_progress: bool = False) -> Cal
 
 
 def _pair_early_results(messages: Sequence[Message], orphans: list[Finding], pairs: CallPairs) -> None:
-    """Pair results that come before their call. They are reported as interleaved, not as orphans."""
-    indexes_of_call: dict[str, list[int]] = {}
+    """Pair the orphans that have their call later in the conversation, and report those as interleaved."""
+    call_indexes: dict[str, list[int]] = {}
     for index, ids in pairs.unanswered.items():
         for call_id in ids:
-            indexes_of_call.setdefault(call_id, []).append(index)
+            call_indexes.setdefault(call_id, []).append(index)
     for orphan in orphans:
         call_id = result_id(messages[orphan.index])
-        candidates = () if call_id == MISSING_ID else indexes_of_call.get(call_id, ())
+        candidates = () if call_id == MISSING_ID else call_indexes.get(call_id, ())
         call_index = next((index for index in candidates if index > orphan.index), None)
         if call_index is None:
             pairs.findings.append(orphan)
             continue
-        indexes_of_call[call_id].remove(call_index)
+        call_indexes[call_id].remove(call_index)
         pairs.unanswered[call_index].remove(call_id)
         insort(pairs.results[call_index], orphan.index)
         pairs.findings.append(Finding(FindingKind.INTERLEAVED, orphan.index, call_id))

@@ -1,8 +1,10 @@
 """Repair conversations that a provider would reject.
 
 As much as possible is preserved: a late result is moved to its call, an unanswered call gets a placeholder result, a
-missing or duplicate id is replaced, a message with a shape or a name that the provider rejects is changed. Only orphan results, duplicate results and messages with an unknown role are dropped.
-`RepairedCopy` is the repaired form of a transcript and is extended as the transcript grows.
+missing or duplicate id is replaced, and a message whose content or names the provider rejects is changed. Only orphan
+results, duplicate results and messages with an unknown role are dropped.
+
+`RepairedCopy` is the repaired form of a transcript. It is extended as the transcript grows.
 """
 
 import json
@@ -22,8 +24,8 @@ from minutebook.record.message import (
     Provider,
     call_ids,
     is_result,
-    is_system,
     is_user,
+    leading_system_count,
     require_message,
     result_id,
     role_of,
@@ -45,12 +47,19 @@ class RepairAction(StrEnum):
 
     DROPPED = "dropped"
     ANSWERED = "answered"
+    """The call got a placeholder result."""
     MOVED = "moved"
+    """The result was moved to its call."""
     RENAMED = "renamed"
+    """A call got a new id, or a tool or author a new name."""
     STRIPPED = "stripped"
+    """Tool calls were removed from a message that is not the assistant's."""
     WRAPPED = "wrapped"
+    """The arguments of a call were put into a JSON object."""
     PRECEDED = "preceded"
+    """A user message was added before the message."""
     REPLACED = "replaced"
+    """Content, calls or texts of the message were replaced by valid ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +92,17 @@ class Repaired:
 
 
 def repair(messages: Sequence[Message], *, provider: Provider = "openai", keep_open: bool = False) -> Repaired:
-    """Repair orphan, dangling, duplicate and interleaved calls and results, and what else the provider would reject.
+    """Repair everything in the messages that the provider would reject.
 
-    With `keep_open` more messages are expected: open calls at the end get no placeholder results, and a result before
-    its call is an orphan. Messages that need no repair are returned as the same objects. Repairing the result again
-    changes nothing.
+    Messages that need no repair are returned as the same objects. Repairing the result again changes nothing. Use
+    `keep_open` if more messages will follow: open calls at the end then get no placeholder results, and a result before
+    its call is an orphan.
 
     Raises:
         InvalidMessage: an item of the list is not a message.
+        InvalidSetting: the provider is unknown.
     """
-    rejected_kinds(provider)
+    rejected_kinds(provider)  # raises if the provider is unknown
     for index, message in enumerate(messages):
         require_message(message, index)
     return _Repairer(messages, provider, keep_open).run()
@@ -100,14 +110,14 @@ def repair(messages: Sequence[Message], *, provider: Provider = "openai", keep_o
 
 class _Repairer:
     def __init__(self, messages: Sequence[Message], provider: Provider | None, keep_open: bool) -> None:
-        """Without a provider, the names and parts that only some providers reject are not repaired."""
+        """With None as the provider, OpenAI's rules apply, and names and parts are not repaired."""
         self.source = messages
         self.provider = provider
         self.rejected = rejected_kinds(provider or "openai")
         self.pairs = call_pairs(messages, in_progress=keep_open)
-        self.open_exchange = _last_exchange_start(messages) if keep_open else -1
+        self.open_exchange_start = _last_exchange_start(messages) if keep_open else -1
         self.source_ids = {call_id for message in messages for call_id in call_ids(message)}
-        self.assigned_ids: set[str] = set()
+        self.output_ids: set[str] = set()
         self.output: list[Message] = []
         self.origins: list[int | None] = []
         self.repairs: list[Repair] = []
@@ -136,7 +146,8 @@ class _Repairer:
                 self.repairs.append(Repair(finding.kind, action, finding.index, finding.call_id))
 
     def _append_exchange(self, index: int, message: Message) -> None:
-        old_ids, new_ids = call_ids(message), self._assign_ids(index, call_ids(message))
+        old_ids = call_ids(message)
+        new_ids = self._assign_ids(index, old_ids)
         message = _with_ids(message, old_ids, new_ids)
         self._append(self._wrap_arguments(index, message), index)
         unanswered = list(zip(old_ids, new_ids, strict=True))
@@ -145,13 +156,13 @@ class _Repairer:
             old_id, new_id = next(ids for ids in unanswered if ids[0] == result_id(result))
             unanswered.remove((old_id, new_id))
             self._append(result if old_id == new_id else {**result, "tool_call_id": new_id}, result_index)
-        if index != self.open_exchange:
+        if index != self.open_exchange_start:
             for _, call_id in unanswered:
                 self._append(placeholder_result(call_id), None)
                 self.repairs.append(Repair(FindingKind.DANGLING_CALL, RepairAction.ANSWERED, index, call_id))
 
     def _assign_ids(self, index: int, ids: list[str]) -> list[str]:
-        """Return the ids of one message's calls, with new ids for those that are missing or that must be unique."""
+        """Return the ids of one message's calls. Missing, duplicate and (if rejected) reused ids are replaced."""
         new_ids: list[str] = []
         for call_number, call_id in enumerate(ids):
             if call_id == MISSING_ID:
@@ -159,7 +170,7 @@ class _Repairer:
             elif call_id in new_ids:
                 kind, new_id = FindingKind.DUPLICATE_ID, self._unused_id(call_id)
             elif (
-                call_id in self.assigned_ids
+                call_id in self.output_ids
                 and FindingKind.REUSED_ID in self.rejected
                 and not call_id.startswith(FUNCTION_ID_PREFIX)
             ):
@@ -169,15 +180,15 @@ class _Repairer:
                 continue
             self.repairs.append(Repair(kind, RepairAction.RENAMED, index, new_id))
             new_ids.append(new_id)
-        self.assigned_ids.update(new_ids)
+        self.output_ids.update(new_ids)
         return new_ids
 
     def _unused_id(self, call_id: str) -> str:
-        number, unused = 2, call_id
-        while unused in self.source_ids or unused in self.assigned_ids:
-            unused, number = f"{call_id}_{number}", number + 1
-        self.assigned_ids.add(unused)
-        return unused
+        number, unused_id = 2, call_id
+        while unused_id in self.source_ids or unused_id in self.output_ids:
+            unused_id, number = f"{call_id}_{number}", number + 1
+        self.output_ids.add(unused_id)
+        return unused_id
 
     def _wrap_arguments(self, index: int, message: Message) -> Message:
         """Put arguments that are not a JSON object into one, if the provider requires an object."""
@@ -195,37 +206,42 @@ class _Repairer:
         return {**call, "function": {**function, "arguments": arguments}}
 
     def _ensure_user_first(self) -> None:
-        first = next((index for index, message in enumerate(self.output) if not is_system(message)), None)
-        if FindingKind.WRONG_FIRST_ROLE not in self.rejected or first is None or is_user(self.output[first]):
+        start = leading_system_count(self.output)
+        if (
+            FindingKind.WRONG_FIRST_ROLE not in self.rejected
+            or start == len(self.output)
+            or is_user(self.output[start])
+        ):
             return
-        source_index = next(origin for origin in self.origins[first:] if origin is not None)
-        self.output.insert(first, {"role": "user", "content": MISSING_USER_MESSAGE})
-        self.origins.insert(first, None)
+        source_index = next(origin for origin in self.origins[start:] if origin is not None)
+        self.output.insert(start, {"role": "user", "content": MISSING_USER_MESSAGE})
+        self.origins.insert(start, None)
         self.repairs.append(Repair(FindingKind.WRONG_FIRST_ROLE, RepairAction.PRECEDED, source_index))
 
     def _append(self, message: Message, origin: int | None) -> None:
         if origin is not None:
-            message = self._with_valid_shape(message, origin)
+            message = self._repair_message(message, origin)
         self.output.append(message)
         self.origins.append(origin)
 
-    def _with_valid_shape(self, message: Message, index: int) -> Message:
+    def _repair_message(self, message: Message, index: int) -> Message:
+        """Return the message with valid content, calls, texts, names and parts, and report each repair."""
         if kinds := shape_problems(message):
             self.repairs += [Repair(kind, RepairAction.REPLACED, index) for kind in kinds]
             message = with_valid_shape(message)
         if self.provider is None:
             return message
-        valid = with_valid_names(message, self.provider)
-        if valid is not message:
+        renamed = with_valid_names(message, self.provider)
+        if renamed is not message:
             self.repairs.append(Repair(FindingKind.BAD_NAME, RepairAction.RENAMED, index))
-        known = with_known_parts(valid, self.provider)
-        if known is not valid:
+        readable = with_known_parts(renamed, self.provider)
+        if readable is not renamed:
             self.repairs.append(Repair(FindingKind.BAD_PART, RepairAction.REPLACED, index))
-        return known
+        return readable
 
 
 def _last_exchange_start(messages: Sequence[Message]) -> int:
-    """Index of the assistant message that starts the last exchange, or -1 if another role does."""
+    """Index of the assistant message that starts the last exchange; -1 if the last exchange has no assistant message."""
     for index in range(len(messages) - 1, -1, -1):
         if role_of(messages[index]) not in RESULT_ROLES:
             return index if role_of(messages[index]) == "assistant" else -1
@@ -247,7 +263,7 @@ def _without_misplaced_calls(message: Message) -> Message:
 
 
 def placeholder_result(call_id: str) -> Message:
-    """A result for a call that has none. Its text says that no result was recorded."""
+    """A result for a call without one. Its text says that no result was recorded."""
     if call_id.startswith(FUNCTION_ID_PREFIX):
         return {"role": "function", "name": call_id.removeprefix(FUNCTION_ID_PREFIX), "content": NO_RESULT}
     return {"role": "tool", "tool_call_id": call_id, "content": NO_RESULT}
@@ -257,50 +273,52 @@ _DROPPED_KINDS = frozenset({FindingKind.ORPHAN_RESULT, FindingKind.DUPLICATE_RES
 """Findings that are repaired by dropping the message."""
 
 _APPEND_ONLY_KINDS = _DROPPED_KINDS | SHAPE_KINDS | {FindingKind.DANGLING_CALL}
-"""Findings that can be repaired without changing earlier messages of the copy."""
+"""Findings of a new message that are repaired without changing earlier messages of the copy."""
 
 
 class RepairedCopy:
     """The repaired copy of a transcript.
 
-    New messages are appended to it. It is rebuilt only if the repair of a new message changes earlier ones.
+    New messages are appended to the copy. It is rebuilt if the repair of a new message changes earlier ones, or if the
+    pins have changed.
     """
 
-    __slots__ = ("_copy", "_findings_seen", "_length", "_pins", "_source", "repairs")
+    __slots__ = ("_copy", "_findings_seen", "_messages_seen", "_pins", "_source", "repairs")
 
     def __init__(self, source: "Transcript") -> None:
         self._source = source
         self._copy: Transcript | None = None
-        self._length = 0
+        self._messages_seen = 0
         self._findings_seen = 0
         self._pins: frozenset[int] = frozenset()
         self.repairs: tuple[Repair, ...] = ()
 
     def current(self) -> "Transcript":
+        """The copy of all messages that the transcript has now."""
         if self._copy is None or not self._extend(self._copy):
             repaired = _Repairer(self._source, None, keep_open=True).run()
-            self._copy = self._source.derive(repaired.messages, repaired.origins, in_order=True)
+            self._copy = self._source.derive(repaired.messages, repaired.origins, skip_checks=True)
             self.repairs = repaired.repairs
-        self._length, self._pins = len(self._source), self._source.pins
+        self._messages_seen, self._pins = len(self._source), self._source.pins
         self._findings_seen = len(self._source.findings)
         return self._copy
 
     def _extend(self, copy: "Transcript") -> bool:
         """Append the new messages. Return False, with the copy unchanged, if it must be rebuilt."""
         source = self._source
-        if len(source) == self._length and source.pins == self._pins:
+        if len(source) == self._messages_seen and source.pins == self._pins:
             return True
         new_findings = source.findings[self._findings_seen :]
         if source.pins != self._pins or any(finding.kind not in _APPEND_ONLY_KINDS for finding in new_findings):
             return False
         dropped = {finding.index: finding for finding in new_findings if finding.kind in _DROPPED_KINDS}
-        misshapen = {finding.index for finding in new_findings if finding.kind in SHAPE_KINDS}
-        for index in range(self._length, len(source)):
-            if not is_result(source[index]):
+        with_shape_problems = {finding.index for finding in new_findings if finding.kind in SHAPE_KINDS}
+        for index in range(self._messages_seen, len(source)):
+            if not is_result(source[index]):  # the message ends the exchange
                 self._answer_open_calls(copy)
             if finding := dropped.get(index):
                 self.repairs += (Repair(finding.kind, RepairAction.DROPPED, index, finding.call_id),)
-            elif index in misshapen:
+            elif index in with_shape_problems:
                 self.repairs += tuple(
                     Repair(kind, RepairAction.REPLACED, index) for kind in shape_problems(source[index])
                 )
@@ -310,7 +328,7 @@ class RepairedCopy:
         return True
 
     def _answer_open_calls(self, copy: "Transcript") -> None:
-        """Append placeholder results: a message that is not a result ends the exchange."""
+        """Append a placeholder result for each open call of the copy's last exchange."""
         for call_id in copy.open_calls:
             call_index = copy.position_of(copy.exchange_starts[-1])
             assert call_index is not None

@@ -18,31 +18,32 @@ from minutebook.record.message import RESULT_ROLES, Message, Provider, plain_cop
 
 NO_KINDS: Final[tuple[FindingKind, ...]] = ()
 UNKNOWN_TOOL: Final = "unknown"
-"""The name in views of a tool whose call has no name."""
+"""The tool name that views show for a call without one."""
 
 _COMMON_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+"""Tool names that every provider accepts."""
 _TOOL_NAMES: Final[dict[Provider, re.Pattern[str]]] = {
     "openai": re.compile(r"[a-zA-Z0-9_-]{1,64}"),
     "anthropic": re.compile(r"[a-zA-Z0-9_-]{1,128}"),
     "gemini": re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}"),
 }
-_MAX_NAME: Final[dict[Provider, int]] = {"openai": 64, "anthropic": 128, "gemini": 64}
+_MAX_NAME_LENGTH: Final[dict[Provider, int]] = {"openai": 64, "anthropic": 128, "gemini": 64}
 _AUTHOR_NAME: Final = re.compile(r"[^\s<|\\/>]{1,64}")
-"""OpenAI's rule for the `name` of a message's author. Other providers are not sent this field."""
-_UNKNOWN_TO_ANTHROPIC: Final = frozenset({"input_audio", "audio", "video_url", "input_video"})
-_ANTHROPIC_FILES: Final = ("data:application/pdf;base64,", "data:text/", "data:image/")
-_OTHER_CONTENT: Final = ("tool_calls", "function_call", "refusal", "audio")
-"""Keys of an assistant message that may replace its content."""
+"""OpenAI's rule for a message's `name`, which names the author. This field is sent to OpenAI only."""
+_PARTS_UNKNOWN_TO_ANTHROPIC: Final = frozenset({"input_audio", "audio", "video_url", "input_video"})
+_ANTHROPIC_FILE_PREFIXES: Final = ("data:application/pdf;base64,", "data:text/", "data:image/")
+_CONTENT_SUBSTITUTES: Final = ("tool_calls", "function_call", "refusal", "audio")
+"""Keys of an assistant message. If it has one of them, its content may be missing."""
 
 
 def require_content(message: Message, index: int | None = None) -> None:
     """Refuse content that no provider accepts.
 
-    An assistant message or a tool result may be empty: models and tools sometimes return nothing. Views then contain an
-    empty text.
+    An assistant message or a tool result may have no content: models and tools sometimes return nothing. Views then
+    contain an empty text.
 
     Raises:
-        InvalidMessage: the content is missing, empty, or neither text nor a list of parts.
+        InvalidMessage: the content is missing, an empty list, or neither text nor a list of parts.
     """
     content = message.get("content")
     if type(content) is str:
@@ -54,13 +55,13 @@ def require_content(message: Message, index: int | None = None) -> None:
         raise InvalidMessage("content", f"{state}; expected text or a list of parts", index)
     if not isinstance(content, (str, list, tuple)):
         raise InvalidMessage("content", f"is a {type(content).__name__}; expected text or a list of parts", index)
-    for number, part in enumerate(content if not isinstance(content, str) else ()):
+    for part_index, part in enumerate(content if not isinstance(content, str) else ()):
         if not _is_part(part):
-            raise InvalidMessage(f"content[{number}]", "is not a part: expected a mapping with a type", index)
+            raise InvalidMessage(f"content[{part_index}]", "is not a part: expected a mapping with a type", index)
 
 
 def shape_problems(message: Message) -> Sequence[FindingKind]:
-    """The problems of this message that every provider rejects, whatever the other messages are."""
+    """The problems within this message that every provider rejects (`finding.SHAPE_KINDS`)."""
     if is_plain(message):
         return NO_KINDS
     kinds = []
@@ -74,15 +75,16 @@ def shape_problems(message: Message) -> Sequence[FindingKind]:
 
 
 def is_plain(message: Message) -> bool:
-    """Whether the message consists of ASCII texts and ordinary calls. This is fast, and true of most messages.
+    """Whether the message has only ASCII texts and ordinary function calls.
 
-    Such a message has no shape problems, and every provider accepts its names.
+    Such a message has no shape problems, and every provider accepts its names. This check is much faster than the
+    complete ones, and most messages pass it.
     """
     content = message.get("content")
     if type(content) is str:
         if not content.isascii():
             return False
-        if len(message) == 2:
+        if len(message) == 2:  # content and one other key
             return "role" in message
     elif content is not None or message.get("role") != "assistant" or "tool_calls" not in message:
         return False
@@ -132,11 +134,11 @@ def has_common_names(message: Message) -> bool:
     calls = message.get("tool_calls")
     if calls and not all(map(_is_common_name, map(_tool_name, calls))):
         return False
-    legacy = message.get("function_call")
-    if isinstance(legacy, Mapping) and not _is_common_name(str(legacy.get("name"))):
+    function_call = message.get("function_call")
+    if isinstance(function_call, Mapping) and not _is_common_name(str(function_call.get("name"))):
         return False
-    name = message.get("name")
-    return name is None or (isinstance(name, str) and _AUTHOR_NAME.fullmatch(name) is not None)
+    author = message.get("name")
+    return author is None or (isinstance(author, str) and _AUTHOR_NAME.fullmatch(author) is not None)
 
 
 @lru_cache(maxsize=1024)
@@ -152,61 +154,70 @@ def has_valid_names(message: Message, provider: Provider) -> bool:
 def with_valid_names(message: Message, provider: Provider) -> Message:
     """The message with names that the provider accepts; the same object if they need no change.
 
-    Other characters are replaced by underscores, and long names are shortened.
+    In a name that the provider rejects, special characters are replaced by underscores, and a long name is shortened.
     """
     changes: dict[str, Any] = {}
     if calls := message.get("tool_calls"):
-        renamed = [_with_name(call, provider) for call in calls]
+        renamed = [_with_valid_tool_name(call, provider) for call in calls]
         if not all(map(is_, renamed, calls)):
             changes["tool_calls"] = renamed
-    legacy = message.get("function_call")
-    if isinstance(legacy, Mapping):
-        name = _valid_name(str(legacy.get("name") or ""), provider)
-        if name != legacy.get("name"):
-            changes["function_call"] = {**legacy, "name": name}
+    function_call = message.get("function_call")
+    if isinstance(function_call, Mapping):
+        name = _valid_tool_name(str(function_call.get("name") or ""), provider)
+        if name != function_call.get("name"):
+            changes["function_call"] = {**function_call, "name": name}
     author = message.get("name")
     if provider == "openai" and author is not None:
-        is_function = role_of(message) == "function"
-        valid = _valid_name(str(author), provider) if is_function else re.sub(r"[\s<|\\/>]", "_", str(author))[:64]
-        if valid != author:
-            changes["name"] = valid or UNKNOWN_TOOL
+        if role_of(message) == "function":  # the author is a tool
+            valid_author = _valid_tool_name(str(author), provider)
+        else:
+            valid_author = re.sub(r"[\s<|\\/>]", "_", str(author))[:64]
+        if valid_author != author:
+            changes["name"] = valid_author or UNKNOWN_TOOL
     return {**message, **changes} if changes else message
 
 
 def with_known_parts(message: Message, provider: Provider) -> Message:
-    """The message with a text instead of each part that the provider does not accept; the same object without such parts."""
+    """The message with a placeholder text for each part that the provider does not accept.
+
+    Returns the same object if there is no such part. Only Anthropic's parts are checked.
+    """
     content = message.get("content")
     if provider != "anthropic" or not isinstance(content, (list, tuple)):
         return message
-    is_answer = role_of(message) == "assistant"
-    if not any(_is_unknown(part, is_answer=is_answer) for part in content):
+    is_assistant = role_of(message) == "assistant"
+    if not any(_is_unknown_to_anthropic(part, is_assistant=is_assistant) for part in content):
         return message
-    return {
-        **message,
-        "content": [placeholder_part(part) if _is_unknown(part, is_answer=is_answer) else part for part in content],
-    }
+    known_parts = [
+        placeholder_part(part) if _is_unknown_to_anthropic(part, is_assistant=is_assistant) else part
+        for part in content
+    ]
+    return {**message, "content": known_parts}
 
 
 def placeholder_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A text that says which part is left out."""
+    """A text part that says which part was left out."""
     file = part.get("file")
     name = file.get("filename") or file.get("file_id") if isinstance(file, Mapping) else None
     label = f"{part.get('type')} {name}" if name else str(part.get("type"))
     return {"type": "text", "text": f"[{label}: left out, the model cannot read it]"}
 
 
-def _is_unknown(part: Any, *, is_answer: bool) -> bool:
-    """Whether Anthropic has no block for this part: audio, video, files that only OpenAI stores, media in an answer."""
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind == "file":
+def _is_unknown_to_anthropic(part: Any, *, is_assistant: bool) -> bool:
+    """Whether Anthropic has no block for this part.
+
+    It has none for audio, video, files that only OpenAI stores, and images or files in an assistant message.
+    """
+    part_type = part.get("type") if isinstance(part, Mapping) else None
+    if part_type == "file":
         file = part.get("file")
         data = file.get("file_data") if isinstance(file, Mapping) else None
         return (
-            is_answer
+            is_assistant
             or not isinstance(data, str)
-            or (data.startswith("data:") and not data.startswith(_ANTHROPIC_FILES))
+            or (data.startswith("data:") and not data.startswith(_ANTHROPIC_FILE_PREFIXES))
         )
-    return kind in _UNKNOWN_TO_ANTHROPIC or (kind == "image_url" and is_answer)
+    return part_type in _PARTS_UNKNOWN_TO_ANTHROPIC or (part_type == "image_url" and is_assistant)
 
 
 def encodable_copy(value: Any) -> Any:
@@ -246,7 +257,7 @@ def _has_valid_content(message: Message) -> bool:
     if isinstance(content, str):
         return True
     if content is None:
-        return role_of(message) == "assistant" and any(message.get(key) for key in _OTHER_CONTENT)
+        return role_of(message) == "assistant" and any(message.get(key) for key in _CONTENT_SUBSTITUTES)
     return isinstance(content, (list, tuple)) and bool(content) and all(map(_is_part, content))
 
 
@@ -287,12 +298,12 @@ def _valid_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
     tool = call.get("function") or call.get("custom")
     tool = tool if isinstance(tool, Mapping) else {}
     arguments = tool.get("arguments", tool.get("input"))
-    name, text = str(tool.get("name") or UNKNOWN_TOOL), "{}" if arguments is None else _json_text(arguments)
-    return {**_without_tool(call), "type": "function", "function": {"name": name, "arguments": text}}
-
-
-def _without_tool(call: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in call.items() if key not in {"type", "function", "custom"}}
+    function = {
+        "name": str(tool.get("name") or UNKNOWN_TOOL),
+        "arguments": "{}" if arguments is None else _json_text(arguments),
+    }
+    other_keys = {key: value for key, value in call.items() if key not in {"type", "function", "custom"}}
+    return {**other_keys, "type": "function", "function": function}
 
 
 def _tool_name(call: Mapping[str, Any]) -> str:
@@ -301,19 +312,19 @@ def _tool_name(call: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _with_name(call: Mapping[str, Any], provider: Provider) -> Mapping[str, Any]:
+def _with_valid_tool_name(call: Mapping[str, Any], provider: Provider) -> Mapping[str, Any]:
     name = _tool_name(call)
-    valid = _valid_name(name, provider)
+    valid_name = _valid_tool_name(name, provider)
     key = "function" if call.get("function") else "custom"
-    return (
-        call if valid == name or not isinstance(call.get(key), Mapping) else {**call, key: {**call[key], "name": valid}}
-    )
+    if valid_name == name or not isinstance(call.get(key), Mapping):
+        return call
+    return {**call, key: {**call[key], "name": valid_name}}
 
 
-def _valid_name(name: str, provider: Provider) -> str:
+def _valid_tool_name(name: str, provider: Provider) -> str:
     if _TOOL_NAMES[provider].fullmatch(name):
         return name
     valid = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
     if provider == "gemini" and not _COMMON_NAME.match(valid):
         valid = f"_{valid}"
-    return valid[: _MAX_NAME[provider]] if name else UNKNOWN_TOOL
+    return valid[: _MAX_NAME_LENGTH[provider]] if name else UNKNOWN_TOOL

@@ -22,18 +22,19 @@ OnBroken: TypeAlias = Literal["raise", "mark"]
 T = TypeVar("T")
 
 _MAX_CACHED = 8
-"""Maximum number of values that `Transcript.remember` caches."""
+"""Maximum number of values that `Transcript.cached_value` keeps."""
 
 _IGNORED_KINDS = frozenset({FindingKind.REUSED_ID})
-"""A reused id breaks nothing here: calls and results are paired within one exchange."""
+"""Problems that a transcript does not report. Calls and results are paired within one exchange, so an id may occur again
+in a later one."""
 
 
 class Transcript(Sequence[Message]):
     """An append-only sequence of messages, indexed as it grows.
 
     A message that breaks the pairing of calls and results raises `BrokenConversation`, and one with content that no
-    provider accepts raises `InvalidMessage`; with `broken="mark"` it is appended and reported in `findings`. Messages are not copied, so do not change them afterwards: the index would be
-    wrong.
+    provider accepts raises `InvalidMessage`. With `broken="mark"`, such messages are appended and reported in `findings`.
+    Messages are not copied, so do not change them afterwards: the index would be wrong.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Transcript(Sequence[Message]):
         self.leading_system_count = 0
         """The number of system messages at the start."""
         self.exchange_starts: list[int] = []
+        """Index of the first message of each exchange."""
         self.turn_starts: list[int] = []
         """Indexes of the user messages, one per turn."""
         self.result_indexes: list[int] = []
@@ -89,14 +91,14 @@ class Transcript(Sequence[Message]):
         """
         with self.lock:
             index = len(self._messages)
-            plain = type(message) is dict and is_plain(message)
-            if not plain:
+            is_plain_message = type(message) is dict and is_plain(message)
+            if not is_plain_message:
                 require_message(message, index)
             problems = self._pairing.problems(index, message)
             findings = [finding for finding in problems if finding.kind not in _IGNORED_KINDS]
             if findings and self.broken == "raise":
                 raise BrokenConversation(findings)
-            if not plain:
+            if not is_plain_message:
                 if self.broken == "raise":
                     require_content(message, index)
                 findings += [Finding(kind, index) for kind in shape_problems(message)]
@@ -106,8 +108,8 @@ class Transcript(Sequence[Message]):
                 self._total_tokens += self._tokens[-1]
             self._findings += findings
             self._append(index, message)
-            if self._findings and self._counts_on_append:  # the repaired copy is kept up to date, like the token counts
-                self._repaired.current()
+            if self._findings and self._counts_on_append:
+                self._repaired.current()  # update the copy now, like the token counts, so that views are built fast
             return index
 
     def _append(self, index: int, message: Message) -> None:
@@ -134,9 +136,10 @@ class Transcript(Sequence[Message]):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The problems of messages that were appended nevertheless.
+        """The problems of the messages.
 
-        Problems that a view can repair in the message itself, such as a lone surrogate, never raise.
+        Some are reported here also with `broken="raise"`: those that a view can repair within one message, such as a lone
+        surrogate.
         """
         return tuple(self._findings)
 
@@ -157,7 +160,7 @@ class Transcript(Sequence[Message]):
 
     @property
     def counter(self) -> TokenCounter:
-        """The token counter. Default: an exact one."""
+        """The token counter. Default: `counter_for(None)`."""
         if self._counter is None:
             self._counter = counter_for(None)
         return self._counter
@@ -166,25 +169,26 @@ class Transcript(Sequence[Message]):
     def tokens(self) -> int:
         """Tokens of all messages."""
         if len(self._tokens) < len(self._messages):
-            self._count()
+            self._count_tokens()
         return self._total_tokens
 
     def tokens_of(self, index: int) -> int:
         """Tokens of one message."""
         if len(self._tokens) < len(self._messages):
-            self._count()
+            self._count_tokens()
         return self._tokens[index]
 
     def token_counts(self) -> Sequence[int]:
         """Tokens of each message, in order. Do not change the list."""
-        self._count()
+        self._count_tokens()
         return self._tokens
 
-    def _count(self) -> None:
+    def _count_tokens(self) -> None:
         with self.lock:
             for index in range(len(self._tokens), len(self._messages)):
                 tokens = self._parent_tokens(index)
-                tokens = self.counter.message(self._messages[index]) if tokens is None else tokens
+                if tokens is None:
+                    tokens = self.counter.message(self._messages[index])
                 self._tokens.append(tokens)
                 self._total_tokens += tokens
 
@@ -192,24 +196,24 @@ class Transcript(Sequence[Message]):
         """The parent's count for a message that was not changed, else None."""
         if self._parent is None or self._origins is None or (origin := self._origins[index]) is None:
             return None
-        unchanged = self._parent[origin] is self._messages[index]
-        return self._parent.tokens_of(origin) if unchanged else None
+        is_unchanged = self._parent[origin] is self._messages[index]
+        return self._parent.tokens_of(origin) if is_unchanged else None
 
     @property
     def first_request(self) -> int | None:
-        """Index of the first user message."""
+        """Index of the first user message, or None if there is no user message."""
         return self.turn_starts[0] if self.turn_starts else None
 
     @property
     def newest_request(self) -> int | None:
-        """Index of the newest user message."""
+        """Index of the newest user message, or None if there is no user message."""
         return self.turn_starts[-1] if self.turn_starts else None
 
     def exchange_of(self, index: int) -> range:
         """The exchange that contains the message at `index`."""
-        following = bisect_right(self.exchange_starts, index)
-        stop = self.exchange_starts[following] if following < len(self.exchange_starts) else len(self)
-        return range(self.exchange_starts[following - 1], stop)
+        next_exchange = bisect_right(self.exchange_starts, index)
+        stop = self.exchange_starts[next_exchange] if next_exchange < len(self.exchange_starts) else len(self)
+        return range(self.exchange_starts[next_exchange - 1], stop)
 
     def turn_of(self, index: int) -> int:
         """The number of the turn that contains the message, from 0; -1 before the first user message."""
@@ -228,17 +232,17 @@ class Transcript(Sequence[Message]):
         self._pins -= {range(len(self))[index]}
 
     def derive(
-        self, messages: Iterable[Message], origins: Iterable[int | None], *, in_order: bool = False
+        self, messages: Iterable[Message], origins: Iterable[int | None], *, skip_checks: bool = False
     ) -> "Transcript":
-        """A transcript of messages derived from these. `origins` are their indexes here, None for added messages.
+        """A new transcript of a changed selection of these messages. Pins and the counts of unchanged messages are copied.
 
-        Pins, and the token counts of unchanged messages, are copied. With `in_order` the caller guarantees that the
-        messages are valid, also those appended later, so they are not checked.
+        `origins` has the index in this transcript of each message, None for an added one. With `skip_checks`, messages
+        are not checked, neither now nor in `append_from`: the caller guarantees that they are valid.
         """
         derived = Transcript(counter=self._counter, broken="mark")
         derived._parent, derived._origins, derived.record_positions = self, [], []
         derived._counts_on_append = False
-        derived._skips_checks = in_order
+        derived._skips_checks = skip_checks
         for message, origin in zip(messages, origins, strict=True):
             derived.append_from(origin, message)
         return derived
@@ -275,14 +279,15 @@ class Transcript(Sequence[Message]):
         with self.lock:
             return self._repaired.current()
 
-    def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
-        """Return the cached value of the key, or cache what `make` returns. The least recently used key is evicted.
+    def cached_value(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
+        """The cached value of the key. If there is none, call `make` and cache its result.
 
-        The last key is compared by identity first, because keys can be large.
+        The least recently used key is evicted.
         """
         with self.lock:
-            last = self._last_key
-            if len(key) == len(last) and all(map(is_, key, last)):
+            # Keys can be slow to hash (a tuple of thousands of folds), so the last one is compared by identity first.
+            last_key = self._last_key
+            if len(key) == len(last_key) and all(map(is_, key, last_key)):
                 return cast("T", self._last_value)
             value = self._cache.pop(key, None)
             if value is None:

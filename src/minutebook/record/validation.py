@@ -30,7 +30,7 @@ def check(messages: Sequence[Message], *, provider: Provider = "openai") -> list
     Raises:
         InvalidMessage: an item of the list is not a message.
     """
-    rejected = rejected_kinds(provider)
+    rejected_by_provider = rejected_kinds(provider)
     require_type("messages", messages, Sequence, "a list of messages")
     for index, message in enumerate(messages):
         require_message(message, index)
@@ -41,7 +41,8 @@ def check(messages: Sequence[Message], *, provider: Provider = "openai") -> list
         *_wrong_first_role(messages),
     ]
     findings = [
-        finding if finding.kind in rejected else replace(finding, severity=Severity.WARNING) for finding in findings
+        finding if finding.kind in rejected_by_provider else replace(finding, severity=Severity.WARNING)
+        for finding in findings
     ]
     return sorted(findings, key=lambda finding: finding.index)
 
@@ -90,6 +91,7 @@ def _function_calls(message: Message) -> list[Mapping[str, Any]]:
 
 
 def arguments_of(call: Mapping[str, Any]) -> Any:
+    """The arguments of a function call, usually JSON text. None if they are missing."""
     return call["function"].get("arguments")
 
 
@@ -106,6 +108,7 @@ def is_json_object(arguments: Any) -> bool:
 
 
 def _wrong_first_role(messages: Sequence[Message]) -> list[Finding]:
+    """One finding if the first message that is no system message is not the user's, or if there is none."""
     for index, message in enumerate(messages):
         if not is_system(message):
             return [] if is_user(message) else [Finding(FindingKind.WRONG_FIRST_ROLE, index)]
@@ -113,14 +116,14 @@ def _wrong_first_role(messages: Sequence[Message]) -> list[Finding]:
 
 
 def passes_quick_check(messages: Sequence[Message]) -> bool:
-    """Whether every provider accepts the calls, results, ids and roles. This is a fast form of `check`.
+    """Whether every provider certainly accepts the calls, results, ids and roles. Much faster than `check`.
 
-    False is not conclusive: call `check`. Problems of single messages are not checked: a transcript checks each message
-    when it arrives.
+    If the result is False, call `check`: the messages may still be valid. The content of messages is not checked here,
+    because a transcript checks that when a message is appended.
     """
     open_ids: set[str] = set()
     used_ids: set[str] = set()
-    before_user = True
+    has_user_message = False
     for message in messages:
         role = message.get("role")
         if role == "tool":
@@ -129,18 +132,16 @@ def passes_quick_check(messages: Sequence[Message]) -> bool:
                 return False
             open_ids.discard(call_id)
             continue
-        if open_ids or (before_user and role != "user" and role not in SYSTEM_ROLES) or role not in ROLES:
+        if open_ids or role not in ROLES:
             return False
-        before_user = before_user and role != "user"
+        has_user_message = has_user_message or role == "user"
+        if not has_user_message and role not in SYSTEM_ROLES:
+            return False
         if "tool_calls" in message or "function_call" in message:
             ids = call_ids(message)
             open_ids.update(ids)
-            if (
-                len(open_ids) != len(ids)
-                or MISSING_ID in open_ids
-                or not used_ids.isdisjoint(open_ids)
-                or role != "assistant"
-            ):
+            has_unique_ids = len(open_ids) == len(ids) and used_ids.isdisjoint(open_ids)
+            if role != "assistant" or MISSING_ID in open_ids or not has_unique_ids:
                 return False
             used_ids |= open_ids
-    return not (open_ids or before_user)
+    return has_user_message and not open_ids

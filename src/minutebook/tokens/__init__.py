@@ -1,7 +1,7 @@
 """Token counters, and the context windows and prices of models.
 
-Counters work on plain message dicts and on text. Nothing here depends on conversations, and only `load_models` reads a file. Start with
-`counter_for` in `families`, then `counter`.
+Counters work on plain message dicts and on text. Nothing here depends on conversations, and only `load_models` reads a
+file. Start with `counter_for` in `families`, then `counter`.
 """
 
 from minutebook._lazy import exports

@@ -9,12 +9,13 @@ from minutebook.tokens.counter import MessageCounter, TokenCounter, rounded_up
 from minutebook.tokens.media import OPENAI, MediaPrices
 
 TOLERANCE = 0.03
+"""Default of `CalibratedCounter.tolerance`, as a fraction of the reported tokens."""
 
 MAX_FIRST_RATIO = 2.0
-"""A higher ratio in a single report is more likely overhead than a different vocabulary."""
+"""Limit of the ratio of the latest report. A higher one is more likely overhead than a different vocabulary."""
 
 CORRECTION_RANGE = (0.5, 4.0)
-"""Vocabularies in use do not differ by more than these factors, in any script."""
+"""Minimum and maximum of the correction. The vocabularies in use do not differ by more, in any script."""
 
 RATIO_WEIGHT = 0.02
 """Weight of the ratio of the latest report against the slope of all reports. With a smaller weight, fewer reports are
@@ -24,28 +25,28 @@ needed before the slope prevails. Fitted on recorded usage; any value from 0.005
 class UsageReports(NamedTuple):
     """Means and sums of the reports so far, for a linear regression."""
 
-    number: int = 0
-    """Number of reports."""
+    report_count: int = 0
     mean_counted: float = 0.0
     """Mean of the inner counter's counts."""
     mean_reported: float = 0.0
     """Mean of the provider's counts."""
-    variance: float = 0.0
-    """Sum, not mean, of the squared deviations of the inner counter's counts."""
-    covariance: float = 0.0
-    """Sum, not mean, of the products of the deviations of both counts."""
+    squares: float = 0.0
+    """Sum of the squared deviations of the inner counter's counts from their mean."""
+    products: float = 0.0
+    """Sum of the products of the deviations of both counts from their means."""
 
     def with_report(self, counted: float, reported: float) -> "UsageReports":
-        number = self.number + 1
+        """The means and sums with one more report (Welford's algorithm)."""
+        report_count = self.report_count + 1
         delta_counted, delta_reported = counted - self.mean_counted, reported - self.mean_reported
-        mean_counted = self.mean_counted + delta_counted / number
-        mean_reported = self.mean_reported + delta_reported / number
+        mean_counted = self.mean_counted + delta_counted / report_count
+        mean_reported = self.mean_reported + delta_reported / report_count
         return UsageReports(
-            number,
+            report_count,
             mean_counted,
             mean_reported,
-            self.variance + delta_counted * (counted - mean_counted),
-            self.covariance + delta_counted * (reported - mean_reported),
+            self.squares + delta_counted * (counted - mean_counted),
+            self.products + delta_counted * (reported - mean_reported),
         )
 
 
@@ -55,8 +56,9 @@ NO_REPORTS = UsageReports()
 class CalibratedCounter(MessageCounter):
     """Another counter, corrected by the usage that the provider reported.
 
-    A request costs `overhead` plus the messages, each `correction` times the count of `inner`. The overhead is the tokens
-    outside of messages: tool schemas, the provider's own preamble. Subtract it from the budget for messages:
+    A request costs `overhead` plus the tokens of its messages, which are `correction` times the count of `inner`. The
+    overhead is the tokens outside of messages: tool schemas, the provider's own preamble. Subtract it from the budget for
+    messages:
 
         counter = counter.observe(total(counter, sent), usage["prompt_tokens"])
         room_for_messages = window - counter.overhead
@@ -96,28 +98,31 @@ class CalibratedCounter(MessageCounter):
         return rounded_up(self.inner.count(text) * self.correction)
 
     def message(self, message: Mapping[str, Any]) -> int:
-        """The inner counter's tokens, corrected as a whole: a report does not separate text, delimiters and media."""
+        """The inner counter's tokens times the correction.
+
+        Delimiters and media are corrected like text, because a report does not separate them.
+        """
         return rounded_up(self.inner.message(message) * self.correction)
 
     def observe(self, counted: int, reported: int) -> "CalibratedCounter":
-        """The counter to use from now on, after a request whose messages this one counted as `counted`.
+        """The counter to use after a request whose messages this counter counted as `counted` tokens.
 
         `reported` is the whole input of that request: if the provider reports cached input separately, add it.
 
-        The correction is a line through the reports so far, `overhead + correction * counted`, exact at the latest one.
-        Until the reports differ enough, its slope is close to `reported / counted` of the latest report. So a single
-        report already helps, and an unknown vocabulary is overcounted rather than undercounted.
+        The new counter is a line through the reports so far, `overhead + correction * counted`, which is exact for the
+        latest report. Until the reports differ enough, its slope is close to `reported / counted` of the latest report.
+        So a single report already helps, and an unknown vocabulary is overcounted rather than undercounted.
         """
         if counted <= 0 or reported <= 0:
             return self  # nothing was sent, or the provider reports no usage
-        if self.reports.number and abs(counted + self.overhead - reported) <= self.tolerance * reported:
+        if self.reports.report_count and abs(counted + self.overhead - reported) <= self.tolerance * reported:
             return self
         uncorrected = counted / self.correction
         reports = self.reports.with_report(uncorrected, reported)
         lowest, highest = CORRECTION_RANGE
         ratio = max(reported / uncorrected, lowest)
         ratio_weight = RATIO_WEIGHT * uncorrected**2
-        slope = (reports.covariance + ratio_weight * min(ratio, MAX_FIRST_RATIO)) / (reports.variance + ratio_weight)
+        slope = (reports.products + ratio_weight * min(ratio, MAX_FIRST_RATIO)) / (reports.squares + ratio_weight)
         correction = min(max(slope, lowest), ratio, highest)
         overhead = max(0, round(reported - correction * uncorrected))
         return CalibratedCounter(self.inner, correction, overhead, self.tolerance, reports)

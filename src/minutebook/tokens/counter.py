@@ -1,8 +1,8 @@
 """Counters of the tokens of texts and messages.
 
-Each counter has its own `count` for texts. All share the rule for messages in `MessageCounter.message`, so two counters
-never differ in what they count, only in how exactly. The functions at the top count the parts of a message: text, media,
-tool calls and unexpected values.
+Each counter has its own `count` for texts. All share the rule for messages in `MessageCounter.message`, so they count the
+same parts of a message and differ only in how exactly they count a text. The functions at the top count the parts of a
+message: text, media, tool calls and unexpected values.
 """
 
 import reprlib
@@ -27,6 +27,7 @@ CountText = Callable[[str], int]
 
 
 def content_tokens(content: Any, count: CountText, prices: MediaPrices) -> int:
+    """Tokens of a text, of one content part or of a list of parts."""
     if isinstance(content, str):
         return count(content)
     if isinstance(content, Sequence) and not isinstance(content, bytes | bytearray):
@@ -46,24 +47,24 @@ def call_tokens(call: Any, count: CountText) -> int:
 def _part_tokens(part: Any, count: CountText, prices: MediaPrices) -> int:
     if not isinstance(part, Mapping):
         return _count_any(part, count)
-    kind = part.get("type")
-    if isinstance(kind, str) and (key := TEXT_KEYS.get(kind)):
-        return _count_any(part.get(key), count)
-    if kind in _CALL_PARTS:
+    part_type = part.get("type")
+    if isinstance(part_type, str) and (text_key := TEXT_KEYS.get(part_type)):
+        return _count_any(part.get(text_key), count)
+    if part_type in _CALL_PARTS:
         return call_tokens({"function": part}, count)
-    if kind in _RESULT_PARTS:
+    if part_type in _RESULT_PARTS:
         return content_tokens(part.get("content", part.get("output", "")), count, prices)
-    if kind in _REASONING_PARTS:
+    if part_type in _REASONING_PARTS:
         return _reasoning_tokens(part, count, prices)
     source = part.get("source")
-    if kind == "document" and isinstance(source, Mapping) and source.get("type") in {"text", "content"}:
+    if part_type == "document" and isinstance(source, Mapping) and source.get("type") in {"text", "content"}:
         # Anthropic's plain-text documents are sent, and counted, as ordinary content.
         return content_tokens(source.get("data", source.get("content", "")), count, prices)
     tokens = media_tokens(part, prices)
     if tokens is not None:
         return tokens
-    part_without_blobs, blobs = _without_blobs(part)
-    return _count_any(part_without_blobs, count) + blobs * prices.image(None, "auto")
+    part_without_blobs, blob_count = _without_blobs(part)
+    return _count_any(part_without_blobs, count) + blob_count * prices.image(None, "auto")
 
 
 _CALL_PARTS = frozenset({"tool_use", "function_call", "custom_tool_call"})
@@ -74,19 +75,20 @@ ENCRYPTED_CHARACTERS_PER_TOKEN = 16 / 3
 
 
 def _reasoning_tokens(part: Mapping[str, Any], count: CountText, prices: MediaPrices) -> int:
-    """Tokens of reasoning that is sent back: the larger count of its text and its encrypted form.
+    """Tokens of reasoning that is sent back to the provider: those of its text or of its encrypted form, if that is more.
 
-    The text may be a summary. The encrypted form (a signature, `data` or `encrypted_content`) has the size of the whole.
+    The text may be only a summary. The encrypted form (a signature, `data` or `encrypted_content`) grows with the
+    complete reasoning.
     """
     texts = (part.get("thinking"), part.get("summary"), part.get("content"))
     text_tokens = sum(content_tokens(text, count, prices) for text in texts if text)
     encrypted = (part.get("signature"), part.get("data"), part.get("encrypted_content"))
-    length = sum(len(text) for text in encrypted if isinstance(text, str))
-    return max(text_tokens, ceil(length / ENCRYPTED_CHARACTERS_PER_TOKEN))
+    encrypted_characters = sum(len(text) for text in encrypted if isinstance(text, str))
+    return max(text_tokens, ceil(encrypted_characters / ENCRYPTED_CHARACTERS_PER_TOKEN))
 
 
-def _kept_part_tokens(message: Mapping[str, Any], count: CountText, prices: MediaPrices) -> int:
-    """Tokens of the blocks and items of other APIs that the message keeps beside its content and calls."""
+def _stored_part_tokens(message: Mapping[str, Any], count: CountText, prices: MediaPrices) -> int:
+    """Tokens of the stored blocks and items of other APIs that the message's content and calls do not express."""
     blocks, items = message.get(BLOCKS_KEY), message.get(ITEMS_KEY)
     parts = [block for block in blocks or () if isinstance(block, Mapping) and block.get("type") not in _CHAT_BLOCKS]
     marks = items.get("marks") if isinstance(items, Mapping) else ()
@@ -97,10 +99,15 @@ def _kept_part_tokens(message: Mapping[str, Any], count: CountText, prices: Medi
 
 
 def _media_in_patch(patch: Any) -> Iterator[Mapping[str, Any]]:
-    """The media parts that a JSON patch restores: a chat message has no part for an image that is a file id."""
+    """The media parts that a JSON patch (`wire.json_patch`) restores.
+
+    An image that is a file id, for example, is only in the patch, because chat messages have no such part.
+    """
     if isinstance(patch, Mapping):
         changes = patch.get("in")
-        if isinstance(changes, Mapping) and isinstance(kind := changes.get("type"), Mapping) and kind.get("=") in MEDIA:
+        changes = changes if isinstance(changes, Mapping) else {}
+        type_change = changes.get("type")
+        if isinstance(type_change, Mapping) and type_change.get("=") in MEDIA:
             yield {key: change.get("=") for key, change in changes.items() if isinstance(change, Mapping)}
             return
         patch = list(patch.values())
@@ -109,18 +116,18 @@ def _media_in_patch(patch: Any) -> Iterator[Mapping[str, Any]]:
 
 
 BLOCKS_KEY = "anthropic_blocks"
-"""The key in a message of the blocks that were read from Anthropic's format."""
+"""Message key for the original Anthropic blocks of an assistant message."""
 PATCH_KEY = "anthropic_patch"
-"""The key in a message of the difference between its Anthropic blocks and those that are built from it."""
+"""Message key for the difference between the original Anthropic blocks and those built from the message."""
 ITEMS_KEY = "~items"
-"""The key in a message of the items that were read from the Responses format."""
-_KEPT_KEYS = frozenset({BLOCKS_KEY, PATCH_KEY, ITEMS_KEY})
+"""Message key for the original Responses items of the message; see `wire.responses`."""
+_STORED_PART_KEYS = frozenset({BLOCKS_KEY, PATCH_KEY, ITEMS_KEY})
 _CHAT_BLOCKS = frozenset({"text", "tool_use"})
 """Types of blocks that are also in the message's content and calls."""
 
 
 def _without_blobs(value: Any, depth: int = 0) -> tuple[Any, int]:
-    """The value without its encoded media, and the number of these."""
+    """The value with encoded media replaced by empty strings, and the number of replaced strings."""
     if isinstance(value, str):
         return ("", 1) if is_blob(value) else (value, 0)
     if depth > 32:  # media is not nested this deep, and the stack is limited
@@ -135,13 +142,14 @@ def _without_blobs(value: Any, depth: int = 0) -> tuple[Any, int]:
 
 
 def _count_any(value: Any, count: CountText) -> int:
+    """Tokens of a text; of any other value as compact JSON. None has no tokens."""
     if value is None:
         return 0
     return count(value if isinstance(value, str) else compact_json(value))
 
 
 def compact_json(value: Any) -> str:
-    """The JSON of a value, or a short description if it has none (a cycle, a key that is not a string)."""
+    """The JSON of a value, or a shortened `repr` if it has none (a cycle, a key that is not a string)."""
     import json  # rarely needed, and a third of this package's import time
 
     try:
@@ -189,11 +197,11 @@ class MessageCounter:
     def message(self, message: Mapping[str, Any]) -> int:
         """4 + content + for each tool call (8 + name + arguments).
 
-        Content is its text, or the sum of its parts: text as text, media by the published price of `media`, never as
-        text. A refusal counts as content, and the deprecated `function_call` as one tool call. Thinking blocks and other
-        parts of Anthropic's and the Responses API that the message keeps count by their text or size. Nothing else is counted:
-        `name` and `tool_call_id` are included in the 4, and `reasoning_content` is free, because providers drop it when it
-        is sent again. No message makes this raise: an unexpected value counts as its JSON.
+        Content is a text or the sum of its parts. Media parts count by the price list `media`, never as text. A refusal
+        counts as content, and the deprecated `function_call` as one tool call. Thinking blocks and other parts of
+        Anthropic's and the Responses API that are stored in the message count by their text or size. Nothing else is
+        counted: `name` and `tool_call_id` are included in the 4, and `reasoning_content` is free, because providers drop
+        it when it is sent again. An unexpected value counts as its JSON, so no message raises an error.
         """
         tokens = TOKENS_PER_MESSAGE
         content = message.get("content")
@@ -206,10 +214,10 @@ class MessageCounter:
         if (calls := message.get("tool_calls")) is not None:
             is_list = isinstance(calls, list | tuple)
             tokens += sum(call_tokens(call, self.count) for call in (calls if is_list else (calls,)))
-        if (call := message.get("function_call")) is not None:
-            tokens += call_tokens({"function": call}, self.count)
-        if not _KEPT_KEYS.isdisjoint(message):
-            tokens += _kept_part_tokens(message, self.count, self.media)
+        if (function_call := message.get("function_call")) is not None:
+            tokens += call_tokens({"function": function_call}, self.count)
+        if not _STORED_PART_KEYS.isdisjoint(message):
+            tokens += _stored_part_tokens(message, self.count, self.media)
         return tokens
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -271,15 +279,15 @@ class ExactCounter(MessageCounter):
 
 
 def rounded_up(tokens: float) -> int:
-    """The next whole number. Rounding errors of a float product are ignored."""
+    """The number rounded up. The tolerance is for rounding errors of a float product, such as 10 * 1.1."""
     return ceil(tokens - 1e-9)
 
 
 class ScaledCounter(MessageCounter):
-    """The text counts of another counter times a factor, rounded up.
+    """The text counts of another counter times a factor, rounded up, for models without a public vocabulary.
 
-    For models without a public vocabulary. Only text is scaled: the 4 of a message and the 8 of a call are delimiters in
-    every vocabulary, and media has its own price list.
+    Only text is scaled. The 4 of a message and the 8 of a call are delimiters in every vocabulary, and media has its own
+    price list.
     """
 
     __slots__ = ("factor", "inner", "media")

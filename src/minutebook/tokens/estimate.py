@@ -4,8 +4,8 @@
 character class. Counting the classes then takes a few calls into C, one or two microseconds for 500 characters.
 
 The weights were fitted on our own texts of 40 kinds and on 10,000 real messages of 500 characters against o200k_base and
-cl100k_base, then rounded up, so that the estimate is at most a fifth too low for each kind of text. Rare character sequences cost most: digits and
-capitals in identifiers, long unbroken runs, scripts other than Latin.
+cl100k_base, then rounded up, so that the estimate is at most a fifth too low for each kind of text. Rare character
+sequences cost most: digits and capitals in identifiers, long unbroken runs, scripts other than Latin.
 """
 
 from typing import NamedTuple
@@ -13,12 +13,14 @@ from typing import NamedTuple
 from minutebook.tokens.counter import MessageCounter
 
 LOWER, UPPER, DIGIT, SPACE, LINE_BREAK = 0.22, 0.48, 0.78, 0.09, 1.2
+"""Tokens per ASCII character of each class. A tab counts as a line break."""
 PUNCTUATION = 0.7
-"""Punctuation and the other ASCII characters."""
+"""Tokens per character of punctuation and of the other ASCII characters."""
 
 ORDINARY_RUN = 6
 """Letters and digits between separators in ordinary text. Longer runs are base64, hashes or ids."""
 LONG_RUN = 0.46
+"""Additional tokens per character beyond `ORDINARY_RUN`."""
 
 
 class _Script(NamedTuple):
@@ -49,42 +51,49 @@ SCRIPTS = (
 )
 
 
-def _tables() -> tuple[bytes, bytes]:
+FIRST_SCRIPT_CLASS = 0x80
+"""The class of a script's characters is this number plus the index of the script."""
+
+
+def _character_classes() -> bytes:
+    """The translation table: digit → d, uppercase → u, line break or tab → n, space → s, other ASCII → p."""
     classes = bytearray(b"p" * 256)
     for byte in range(128):
-        letter = chr(byte)
-        if letter.isdigit():
+        character = chr(byte)
+        if character.isdigit():
             classes[byte] = ord("d")
-        elif letter.isupper():
+        elif character.isupper():
             classes[byte] = ord("u")
-        elif letter in "\n\r\t":
+        elif character in "\n\r\t":
             classes[byte] = ord("n")
     classes[ord(" ")] = ord("s")
-    for number, script in enumerate(SCRIPTS):
+    for script_index, script in enumerate(SCRIPTS):
         for byte in script.first_bytes:
-            classes[byte] = 0x80 + number
-    return bytes(classes), bytes([*range(ord("a"), ord("z") + 1), *range(0x80, 0xC0)])
+            classes[byte] = FIRST_SCRIPT_CLASS + script_index
+    return bytes(classes)
 
 
-CLASSES, DROPPED = _tables()
-CL100K_WEIGHTS = tuple((0x80 + number, script.cl100k_weight) for number, script in enumerate(SCRIPTS))
-O200K_WEIGHTS = tuple((0x80 + number, script.o200k_weight) for number, script in enumerate(SCRIPTS))
+CLASSES = _character_classes()
+DROPPED = bytes([*range(ord("a"), ord("z") + 1), *range(0x80, 0xC0)])
+"""Lowercase letters and UTF-8 continuation bytes."""
+CL100K_WEIGHTS = tuple((FIRST_SCRIPT_CLASS + index, script.cl100k_weight) for index, script in enumerate(SCRIPTS))
+O200K_WEIGHTS = tuple((FIRST_SCRIPT_CLASS + index, script.o200k_weight) for index, script in enumerate(SCRIPTS))
 
 
 class EstimatedCounter(MessageCounter):
     """Estimates tokens from the kinds of characters: no vocabulary, no dependency, one or two microseconds per message.
 
-    On 200 characters or more of prose, code, data, ids or emoji it is at most a fifth below o200k_base and cl100k_base; of
-    10,000 real messages, 2 in 1,000 are lower, mostly output of `ls -l`. `modern` assumes a vocabulary at least as large
-    as o200k_base, which needs a half to a quarter of the tokens for most scripts other than Latin. The default is safe for
-    older and unknown vocabularies too.
+    On 200 characters or more of prose, code, data, ids or emoji the estimate is at most a fifth below o200k_base and
+    cl100k_base. Of 10,000 real messages, 2 in 1,000 are estimated lower than that, mostly output of `ls -l`. `modern`
+    assumes a vocabulary at least as large as o200k_base, which needs a half to a quarter of the tokens for most scripts
+    other than Latin. The default is safe for older and unknown vocabularies too.
     """
 
-    __slots__ = ("_scripts", "modern")
+    __slots__ = ("_script_weights", "modern")
 
     def __init__(self, modern: bool = False) -> None:
         self.modern = modern
-        self._scripts = O200K_WEIGHTS if modern else CL100K_WEIGHTS
+        self._script_weights = O200K_WEIGHTS if modern else CL100K_WEIGHTS
 
     @property
     def name(self) -> str:
@@ -94,26 +103,17 @@ class EstimatedCounter(MessageCounter):
         if not text:
             return 0
         classes = text.encode("utf-8", "surrogatepass").translate(CLASSES, DROPPED)
-        # Every character except lowercase letters is exactly one byte now.
-        characters, others = len(text), len(classes)
-        upper, digits, spaces, line_breaks = (
-            classes.count(b"u"),
-            classes.count(b"d"),
-            classes.count(b"s"),
-            classes.count(b"n"),
-        )
-        punctuation = others - upper - digits - spaces - line_breaks
-        tokens = (
-            LOWER * (characters - others) + UPPER * upper + DIGIT * digits + SPACE * spaces + LINE_BREAK * line_breaks
-        )
+        lower = len(text) - len(classes)  # every character except a lowercase letter is exactly one byte now
+        upper, digits, spaces, line_breaks = map(classes.count, (b"u", b"d", b"s", b"n"))
+        punctuation = len(classes) - upper - digits - spaces - line_breaks
+        tokens = LOWER * lower + UPPER * upper + DIGIT * digits + SPACE * spaces + LINE_BREAK * line_breaks
         if not text.isascii():
             punctuation = classes.count(b"p")
-            for character_class, weight in self._scripts:
+            for character_class, weight in self._script_weights:
                 if characters_of_script := classes.count(character_class):
                     tokens += weight * characters_of_script
-        long_run_characters = (
-            characters - others + upper + digits - ORDINARY_RUN * (spaces + line_breaks + punctuation + 1)
-        )
+        separators = spaces + line_breaks + punctuation
+        long_run_characters = lower + upper + digits - ORDINARY_RUN * (separators + 1)
         if long_run_characters > 0:
             tokens += LONG_RUN * long_run_characters
         return int(tokens + PUNCTUATION * punctuation) + 1

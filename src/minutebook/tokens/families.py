@@ -13,10 +13,8 @@ FAMILIES: tuple[tuple[str, str | None], ...] = (
     (r"chatgpt|codex|gpt-?(4o|4[.-]?[15](?!\d)|[5-9])|(?<![a-z0-9])o[1-9](?![a-z0-9])", "o200k_base"),
     (r"gpt-?(4|3\.?5)", "cl100k_base"),
     (r"gemini-(3\.[1-9]|[4-9])", "gemma4"),
-    (
-        "gemini",
-        "gemma3",
-    ),  # 1.5 had an older, similar vocabulary; Google's own counter uses Gemma 3 for 2.0 and later
+    # Google's own counter uses Gemma 3 for Gemini 2.0 and later. Gemini 1.5 had an older, similar vocabulary.
+    ("gemini", "gemma3"),
     ("gemma-?4", "gemma4"),
     ("gemma-?3", "gemma3"),
     ("gemma", "gemma2"),
@@ -38,7 +36,7 @@ FAMILIES: tuple[tuple[str, str | None], ...] = (
     ("phi-?4", "phi4"),
     ("olmo-?2", "olmo2"),
 )
-"""A pattern for the bare name and its vocabulary, None if it is not available. The first match counts."""
+"""Patterns for `bare_name`, each with a vocabulary, or None if that is not available. The first match is used."""
 
 CLAUDE_FACTORS: tuple[tuple[tuple[int, int], float], ...] = (
     ((4, 7), 1.55),
@@ -62,7 +60,7 @@ and Kimi. The exception is columns of numbers, which some of these vocabularies 
 
 @lru_cache(maxsize=512)
 def vocabulary_for(model: str) -> str | None:
-    """The vocabulary of a model, or None if it is unknown or not public."""
+    """The vocabulary of a model, or None if it is unknown or not available."""
     name = bare_name(model)
     return next((vocabulary for pattern, vocabulary in FAMILIES if re.search(pattern, name)), None)
 
@@ -70,8 +68,9 @@ def vocabulary_for(model: str) -> str | None:
 def counter_for(model: str | None = None) -> MessageCounter:
     """The best available counter for a model.
 
-    It is exact if the vocabulary is known. Claude's is not public: its counter is o200k_base times a measured factor. For
-    an unknown name it is cl100k_base times `UNKNOWN_FACTOR`, which rarely undercounts; without a name, o200k_base.
+    The counter is exact if the model's vocabulary is available. Claude's is not public: its tokens are estimated as those
+    of o200k_base times a measured factor. The tokens of other models are estimated as those of cl100k_base times
+    `UNKNOWN_FACTOR`, which rarely undercounts. Without a model, the counter uses o200k_base.
     """
     if model is None:
         return ExactCounter()
@@ -91,7 +90,7 @@ def bare_name(model: str) -> str:
 
 
 def claude_factor(name: str) -> float:
-    """The factor of the version in the name. A name without a version is the newest."""
+    """The factor for the version in the name. A name without a version means the newest one."""
     match = re.search(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)", name.partition("claude")[2])
     version = (int(match[1]), int(match[2] or 0)) if match else (99, 0)
     return next(factor for first_version, factor in CLAUDE_FACTORS if version >= first_version)

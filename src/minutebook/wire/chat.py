@@ -1,8 +1,8 @@
 """Chat-completions messages to entries and back without loss, and entries as JSON for stores and exports.
 
 An entry has typed fields for what all providers have in common. Everything else in a message (content parts, `refusal`,
-reasoning, `cache_control`, unknown keys, even the order of keys) is stored in `extras`, so that converting it back gives the
-same bytes. If a typed field was changed, the change takes precedence over `extras`.
+reasoning, `cache_control`, unknown keys, even the order of keys) is stored in `extras`, so that converting the entry back
+gives the same bytes. If a typed field was changed, the change takes precedence over `extras`.
 """
 
 import json
@@ -36,7 +36,7 @@ _ROLES: Final = {
     "function": MessageRole.TOOL,
 }
 _ABSENT: Final = "~absent"
-"""The key in `extras` for the list of keys that the original did not have, but that `_plain_message` writes."""
+"""The key in `extras` for the list of keys that `_plain_message` writes and the original did not have."""
 _ORDER: Final = "~order"
 """The key in `extras` for the order of the original's keys, if it differs from that of `_plain_message`."""
 
@@ -70,7 +70,7 @@ def provider_message_to_entry(
         "evaluation_id": evaluation_id,
         "sequence": sequence,
         "created_at": created_at,
-        "tool_calls": _calls(msg, role, sequence),
+        "tool_calls": _tool_calls(msg, role, sequence),
         "tool_call_id": _call_id(msg, role, sequence),
         "tool_name": _tool_name(msg, role),
         "provider": provider,
@@ -86,7 +86,7 @@ def new_entries(
     model: str | None = None,
     evaluation_id: UUID | None = None,
 ) -> list[ConversationEntry]:
-    """The entries of new messages, which are appended together now. They have the same `evaluation_id`, by default a new one.
+    """The entries of new messages, with the current time and the same `evaluation_id`. Default: a new id.
 
     Raises:
         InvalidMessage: a message is malformed, or no provider accepts its content.
@@ -131,20 +131,20 @@ def _content(msg: Message, index: int) -> str | None:
     raise InvalidMessage("content", f"is a {type(content).__name__}; use text, a list of parts or null", index)
 
 
-def _calls(msg: Message, role: str, index: int) -> tuple[ToolCall, ...] | None:
+def _tool_calls(msg: Message, role: str, index: int) -> tuple[ToolCall, ...] | None:
     """The calls of an assistant message. `tool_calls` in a message of another role are stored in `extras`."""
     raw_calls = msg.get("tool_calls") if role == "assistant" else None
-    return tuple(_call(raw, call_index, index) for call_index, raw in enumerate(raw_calls or ())) or None
+    return tuple(_tool_call(raw_call, call_index, index) for call_index, raw_call in enumerate(raw_calls or ())) or None
 
 
-def _call(raw: Mapping[str, Any], call_index: int, index: int) -> ToolCall:
-    function = raw.get("function", raw.get("custom"))
-    if not isinstance(raw.get("id"), str) or not raw["id"]:
+def _tool_call(raw_call: Mapping[str, Any], call_index: int, index: int) -> ToolCall:
+    function = raw_call.get("function", raw_call.get("custom"))
+    if not isinstance(raw_call.get("id"), str) or not raw_call["id"]:
         raise InvalidMessage(f"tool_calls[{call_index}].id", "is missing; every call has an id", index)
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise InvalidMessage(f"tool_calls[{call_index}].function.name", "is missing; every call names its tool", index)
-    call = ToolCall(raw["id"], function["name"], _arguments(function))
-    return ToolCall(call.id, call.name, call.arguments, extras=_extras(_call_to_provider(call), raw))
+    call = ToolCall(raw_call["id"], function["name"], _arguments(function))
+    return ToolCall(call.id, call.name, call.arguments, extras=_extras(_call_to_provider(call), raw_call))
 
 
 def _arguments(function: Mapping[str, Any]) -> str:
@@ -180,7 +180,7 @@ def _tool_name(msg: Message, role: str) -> str | None:
 
 def _extras(plain: Message, msg: Message) -> dict[str, Any]:
     """What `_with_extras` needs to restore `msg` from `plain`."""
-    extras = {key: value for key, value in msg.items() if key not in plain or not _equal(plain[key], value)}
+    extras = {key: value for key, value in msg.items() if key not in plain or not _is_same_json(plain[key], value)}
     absent = [key for key in plain if key not in msg]
     if absent:
         extras[_ABSENT] = absent
@@ -203,9 +203,9 @@ def _with_extras(plain: dict[str, Any], extras: Mapping[str, Any]) -> dict[str, 
 
 
 def _is_outdated(key: str, value: Any, plain: Mapping[str, Any]) -> bool:
-    """Whether the typed field was changed after its original form was stored in `extras`.
+    """Whether the typed field was changed after its original value was stored in `extras`.
 
-    Typed `tool_calls` always replace it: each call has its own extras.
+    Stored `tool_calls` are outdated if the entry has typed ones, because each of these has its own extras.
     """
     if key == "content":
         return text_of({"content": value}) != (plain.get("content") or "")
@@ -214,13 +214,13 @@ def _is_outdated(key: str, value: Any, plain: Mapping[str, Any]) -> bool:
     return key == "tool_calls" and bool(plain.get("tool_calls"))
 
 
-def _equal(first: Any, second: Any) -> bool:
-    """Whether two values are equal in JSON, where 1, 1.0 and true differ and the order of keys counts."""
-    if isinstance(first, dict) and isinstance(second, dict):
-        return list(first) == list(second) and all(_equal(first[key], second[key]) for key in first)
-    if isinstance(first, list) and isinstance(second, list):
-        return len(first) == len(second) and all(map(_equal, first, second))
-    return type(first) is type(second) and first == second
+def _is_same_json(left: Any, right: Any) -> bool:
+    """Whether two values have the same JSON text: 1, 1.0 and true differ, and the order of keys matters."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return list(left) == list(right) and all(_is_same_json(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_same_json, left, right))
+    return type(left) is type(right) and left == right
 
 
 def entry_to_json(entry: ConversationEntry) -> str:

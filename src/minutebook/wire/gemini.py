@@ -1,8 +1,8 @@
 """Contents of Gemini's API to chat messages and back without loss.
 
-One content may be several messages: every function response becomes a tool message. A part that a chat message cannot
-express (thought signatures, executed code, missing ids) is stored in the message under `GEMINI_KEY` and written back
-while the message is unchanged. Field names are read in both spellings, `functionCall` and `function_call`.
+One content may become several messages: every function response becomes a tool message. If a chat message cannot express
+the parts (thought signatures, executed code, missing ids), they are stored in it under `GEMINI_KEY`, and written back if
+the message was not changed. Field names are read in both spellings, `functionCall` and `function_call`.
 """
 
 import json
@@ -14,7 +14,8 @@ from minutebook.errors import InvalidMessage
 from minutebook.record.message import Message, is_result, is_system, leading_system_count, plain_copy, role_of, text_of
 
 GEMINI_KEY: Final = "gemini_content"
-"""The key of a message for its original parts, and for the content that it shares with the message before it."""
+"""Message key for an object with the original content: `parts`, the digest `of` the message when they were stored,
+`joined` if the content is the same as that of the message before, and the content's other `fields`."""
 Part = Mapping[str, Any]
 _TEXT_KEYS: Final = frozenset({"text"})
 
@@ -29,7 +30,7 @@ def contents_to_messages(contents: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def numbered_messages(contents: Iterable[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Like `contents_to_messages`, each with the index of its content."""
+    """Like `contents_to_messages`. Yields each message with the index of its content."""
     reader = _ContentReader()
     for index, content in enumerate(contents):
         for message in reader.messages(content, index):
@@ -50,12 +51,16 @@ def messages_to_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """The contents for chat messages without their leading system messages, which are the `systemInstruction`."""
     contents: list[dict[str, Any]] = []
     previous: Message = {}
-    names: dict[str, str] = {}
+    tool_names: dict[str, str] = {}
     for message in messages[leading_system_count(messages) :]:
         stored = message.get(GEMINI_KEY) or {}
-        parts = _parts(message, names)
-        joins = stored.get("joined", is_result(message) and is_result(previous) and GEMINI_KEY not in message)
-        if joins and contents:
+        tool_names |= {
+            str(call.get("id")): str((call.get("function") or {}).get("name") or "")
+            for call in message.get("tool_calls") or ()
+        }
+        parts = _parts(message, tool_names)
+        is_further_result = is_result(message) and is_result(previous) and GEMINI_KEY not in message
+        if stored.get("joined", is_further_result) and contents:
             contents[-1]["parts"] += parts
         else:
             content = {"role": "model" if role_of(message) == "assistant" else "user", "parts": parts}
@@ -75,11 +80,12 @@ class _ContentReader:
     """Converts contents one by one. Calls without an id are paired with responses by name and order."""
 
     def __init__(self) -> None:
-        self._open: list[tuple[str, str]] = []
-        """Name and id of the calls that have no response yet."""
-        self._made_ids = 0
+        self._open_calls: list[tuple[str, str]] = []
+        """Name and id of each call that has no response yet."""
+        self._new_id_count = 0
 
     def messages(self, content: Any, index: int) -> list[dict[str, Any]]:
+        """Convert the next content."""
         if not isinstance(content, Mapping) or not isinstance(content.get("parts"), (list, tuple)):
             raise InvalidMessage(
                 "parts", "is not a list; expected a content of Gemini's API with role and parts", index
@@ -90,16 +96,16 @@ class _ContentReader:
         if not all(isinstance(part, Mapping) for part in parts):
             raise InvalidMessage("parts", "has an item that is not an object", index)
         if content.get("role") == "model":
-            messages = [self._assistant(parts)]
+            messages = [self._assistant_message(parts)]
         else:
-            messages = [self._result(part) for part in parts if _field(part, "functionResponse") is not None]
-            rest = [part for part in parts if _field(part, "functionResponse") is None]
-            if rest or not messages:
-                messages.append(_user(rest))
-        self._store_form(messages, content)
+            messages = [self._result_message(part) for part in parts if _field(part, "functionResponse") is not None]
+            other_parts = [part for part in parts if _field(part, "functionResponse") is None]
+            if other_parts or not messages:
+                messages.append(_user_message(other_parts))
+        _store_content(messages, content)
         return messages
 
-    def _assistant(self, parts: Sequence[Part]) -> dict[str, Any]:
+    def _assistant_message(self, parts: Sequence[Part]) -> dict[str, Any]:
         calls = [self._call(part) for part in parts if _field(part, "functionCall") is not None]
         text = "".join(str(part["text"]) for part in parts if "text" in part and not part.get("thought"))
         message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
@@ -112,32 +118,32 @@ class _ContentReader:
         name = str(call.get("name") or "")
         call_id = call.get("id")
         if not isinstance(call_id, str) or not call_id:
-            self._made_ids += 1
-            call_id = f"call_{self._made_ids}"
-        self._open.append((name, call_id))
+            self._new_id_count += 1
+            call_id = f"call_{self._new_id_count}"
+        self._open_calls.append((name, call_id))
         arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
         return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
-    def _result(self, part: Part) -> dict[str, Any]:
+    def _result_message(self, part: Part) -> dict[str, Any]:
         response = _field(part, "functionResponse")
         name, call_id = str(response.get("name") or ""), response.get("id")
         if not isinstance(call_id, str) or not call_id:
-            call_id = next((open_id for open_name, open_id in self._open if open_name == name), "")
-        self._open = [call for call in self._open if call[1] != call_id]
+            call_id = next((open_id for open_name, open_id in self._open_calls if open_name == name), "")
+        self._open_calls = [call for call in self._open_calls if call[1] != call_id]
         message = {"role": "tool", "tool_call_id": call_id, "name": name, "content": _response_text(response)}
         return _with_parts(message, [part])
 
-    @staticmethod
-    def _store_form(messages: list[dict[str, Any]], content: Mapping[str, Any]) -> None:
-        """Note which messages share the content, and its other fields."""
-        fields = {key: plain_copy(value) for key, value in content.items() if key not in {"role", "parts"}}
-        if "role" not in content:
-            fields["role"] = "user"
-        for index, message in enumerate(messages):
-            stored = message.setdefault(GEMINI_KEY, {})
-            stored["joined"] = bool(index)
-            if fields and not index:
-                stored["fields"] = fields
+
+def _store_content(messages: list[dict[str, Any]], content: Mapping[str, Any]) -> None:
+    """Store `joined` in all messages of the content, and the content's other fields in the first message."""
+    fields = {key: plain_copy(value) for key, value in content.items() if key not in {"role", "parts"}}
+    if "role" not in content:
+        fields["role"] = "user"
+    for index, message in enumerate(messages):
+        stored = message.setdefault(GEMINI_KEY, {})
+        stored["joined"] = index > 0
+        if fields and index == 0:
+            stored["fields"] = fields
 
 
 def _field(part: Part, name: str) -> Any:
@@ -147,7 +153,7 @@ def _field(part: Part, name: str) -> Any:
     return value if isinstance(value, Mapping) else None
 
 
-def _user(parts: Sequence[Part]) -> dict[str, Any]:
+def _user_message(parts: Sequence[Part]) -> dict[str, Any]:
     texts = [str(part["text"]) for part in parts if part.keys() == _TEXT_KEYS]
     if len(texts) == len(parts):
         content: Any = texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts] or ""
@@ -157,11 +163,12 @@ def _user(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _chat_part(part: Part) -> dict[str, Any]:
-    """The part as a part of a chat message. What chat completions do not have becomes a text with its JSON."""
+    """The part as a part of a chat message. A part that chat completions do not have becomes a text with its JSON."""
     data, file = _field(part, "inlineData"), _field(part, "fileData")
     if "text" in part:
         return {"type": "text", "text": str(part["text"])}
-    media_type = str((data or file or {}).get("mimeType") or (data or file or {}).get("mime_type") or "")
+    media = data or file or {}
+    media_type = str(media.get("mimeType") or media.get("mime_type") or "")
     if data is not None and media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data.get('data', '')}"}}
     if file is not None and media_type.startswith("image/"):
@@ -170,6 +177,7 @@ def _chat_part(part: Part) -> dict[str, Any]:
 
 
 def _response_text(response: Mapping[str, Any]) -> str:
+    """The text of a function response: its only field if that is `output` or `result` and a text, else its JSON."""
     value = response.get("response")
     if isinstance(value, Mapping) and len(value) == 1:
         text = value.get("output", value.get("result"))
@@ -179,40 +187,40 @@ def _response_text(response: Mapping[str, Any]) -> str:
 
 
 def _with_parts(message: dict[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
-    """The message, with its original parts if the parts built from it differ."""
+    """The message. Stores the original parts in it if the parts built from it differ."""
     if _derived_parts(message, {}) != [plain_copy(part) for part in parts]:
         message[GEMINI_KEY] = {"parts": plain_copy(parts), "of": _digest(message)}
     return message
 
 
 def _digest(message: Message) -> str:
-    """A digest of the message without its original parts: if it differs, the message was changed."""
+    """A digest of the message without `GEMINI_KEY`. It shows whether the message was changed after its parts were stored."""
     fields = {key: value for key, value in message.items() if key != GEMINI_KEY}
     return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _parts(message: Message, names: dict[str, str]) -> list[dict[str, Any]]:
-    for call in message.get("tool_calls") or ():
-        names[str(call.get("id"))] = str((call.get("function") or {}).get("name") or "")
+def _parts(message: Message, tool_names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The original parts if the message was not changed, else new ones. `tool_names` has the tool of each call id."""
     stored = message.get(GEMINI_KEY) or {}
     if "parts" in stored and stored.get("of") == _digest(message):
         copy: list[dict[str, Any]] = plain_copy(stored["parts"])
         return copy
-    return _derived_parts(message, names)
+    return _derived_parts(message, tool_names)
 
 
-def _derived_parts(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The parts built from the message alone."""
+def _derived_parts(message: Message, tool_names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The parts built from the message alone, without `GEMINI_KEY`."""
     if is_result(message):
         call_id = str(message.get("tool_call_id") or "")
-        response = {"name": message.get("name") or names.get(call_id, ""), "response": {"output": text_of(message)}}
+        name = message.get("name") or tool_names.get(call_id, "")
+        response = {"name": name, "response": {"output": text_of(message)}}
         return [{"functionResponse": {"id": call_id, **response} if call_id else response}]
     content = message.get("content")
-    texts = [{"text": content}] if isinstance(content, str) and content else []
+    content_parts = [{"text": content}] if isinstance(content, str) and content else []
     if isinstance(content, (list, tuple)):
-        texts = [_part_of(part) for part in content if isinstance(part, Mapping)]
+        content_parts = [_gemini_part(part) for part in content if isinstance(part, Mapping)]
     calls = [_function_call(call) for call in message.get("tool_calls") or ()]
-    return texts + calls or [{"text": text_of(message) if not is_system(message) else ""}]
+    return content_parts + calls or [{"text": text_of(message) if not is_system(message) else ""}]
 
 
 def _function_call(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,11 +229,12 @@ def _function_call(call: Mapping[str, Any]) -> dict[str, Any]:
         arguments = json.loads(function.get("arguments") or "{}")
     except (ValueError, RecursionError):
         arguments = {"arguments": function.get("arguments")}
-    name = {"name": function.get("name"), "args": arguments if isinstance(arguments, dict) else {"value": arguments}}
-    return {"functionCall": {"id": call["id"], **name} if call.get("id") else name}
+    args = arguments if isinstance(arguments, dict) else {"value": arguments}
+    function_call = {"name": function.get("name"), "args": args}
+    return {"functionCall": {"id": call["id"], **function_call} if call.get("id") else function_call}
 
 
-def _part_of(part: Mapping[str, Any]) -> dict[str, Any]:
+def _gemini_part(part: Mapping[str, Any]) -> dict[str, Any]:
     image = part.get("image_url")
     url = image.get("url") if isinstance(image, Mapping) else None
     if isinstance(url, str) and url.startswith("data:") and ";base64," in url:

@@ -1,7 +1,7 @@
-"""Read what a client gives: text, messages, and the objects of the official openai and anthropic clients.
+"""Read the input of a client: text, messages, and the objects of the official openai and anthropic clients.
 
-This is the only reader of such input. Everything becomes chat messages, the format of the record. Parts that a chat
-message cannot express stay with it under keys of our own, so that writing it back in the client's format restores them.
+This is the only reader of such input. Everything becomes chat messages, the format of the record. What a chat message
+cannot express is stored in it under `write.FORMAT_KEYS`, so that writing it in the client's format restores everything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthr
 from minutebook.wire.gemini import numbered_messages
 from minutebook.wire.responses import items_to_messages, message_to_items
 
-_READABLE: Final = (
+_EXPECTED_INPUT: Final = (
     "text, a chat message, an Anthropic message, a Responses item, a list of these, or a response object of the openai or "
     "anthropic client"
 )
@@ -26,90 +26,93 @@ _ANTHROPIC_BLOCKS: Final = CALL_BLOCKS | {
     *("redacted_thinking", "compaction"),
 }
 """Types of content blocks that only Anthropic's Messages API has."""
-_REQUIRED_FIELDS: Final = {"text": "citations", "thinking": "signature", "image": "source", "document": "source"}
-"""Types of content blocks that other providers have too, and the field that only Anthropic's have."""
+_ANTHROPIC_FIELDS: Final = {"text": "citations", "thinking": "signature", "image": "source", "document": "source"}
+"""Types of content blocks that other providers have too → the field that only Anthropic's blocks have."""
 _RESPONSES_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "input_file", "summary_text"})
 """Types of content parts that only the Responses API has."""
 _PARSED_FIELDS: Final = frozenset({"parsed", "parsed_arguments", "parsed_output"})
 """Fields that the clients' `parse` methods add to a response. Providers reject them."""
 _RESPONSE_FIELDS: Final = frozenset({"choices", "message", "tool_calls", "function", "output", "content"})
-"""Fields of a response that contain objects with parsed fields."""
+"""Fields of a response whose values may contain parsed fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientInput:
-    """What a client gave, as chat messages, with the facts of a response."""
+    """A client's input as chat messages. The other fields are set if the input was a response."""
 
     messages: list[Message]
     usage: Mapping[str, Any] | None = None
-    """The usage that the provider reported, unchanged; None if the input is not a response."""
+    """The usage in the format of the provider."""
     model: str | None = None
     finish: str | None = None
     """The provider's finish reason."""
 
 
-def read(given: Any) -> list[Message]:
-    """The chat messages of what a client gave: text is a user message, a response object is its message.
+def read(client_input: Any) -> list[Message]:
+    """The chat messages of a client's input. Text becomes a user message, a response object becomes its messages.
 
     Chat messages are returned unchanged, not copied. Messages in the format of Anthropic or of the Responses API are
     converted.
 
     Raises:
-        InvalidMessage: the input, or one of its messages, is not understood.
+        InvalidMessage: the input, or one of its messages, has an unknown format.
     """
-    return read_input(given).messages
+    return read_input(client_input).messages
 
 
-def read_input(given: Any) -> ClientInput:
+def read_input(client_input: Any) -> ClientInput:
     """Like `read`, with the usage, the model and the finish reason if the input is a response object.
 
     Raises:
-        InvalidMessage: the input, or one of its messages, is not understood.
+        InvalidMessage: the input, or one of its messages, has an unknown format.
     """
-    if isinstance(given, str):
-        return ClientInput([{"role": "user", "content": given}])
-    value = _plain(given)
+    if isinstance(client_input, str):
+        return ClientInput([{"role": "user", "content": client_input}])
+    value = _json_data(client_input)
     if isinstance(value, Mapping):
         response = _read_response(value)
-        return response if response is not None else ClientInput(list(_messages([given])))
+        return response if response is not None else ClientInput(list(_messages([client_input])))
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
         return ClientInput(list(_messages(value)))
-    raise InvalidMessage("it", f"is a {type(given).__name__}; expected {_READABLE}")
+    raise InvalidMessage("it", f"is a {type(client_input).__name__}; expected {_EXPECTED_INPUT}")
 
 
-def _plain(given: Any) -> Any:
-    """A client's object as JSON data, also inside lists. The clients' objects are pydantic models; null fields are left out."""
-    dump = getattr(given, "model_dump", None)
-    if callable(dump) and not isinstance(given, type):
-        return _without_parsed(dump(mode="json", by_alias=True, exclude_none=True, warnings=False))
-    content = given.get("content") if type(given) is dict else None
+def _json_data(value: Any) -> Any:
+    """A client's object as JSON data without null fields, also if it is in the content of a message.
+
+    The clients' objects are pydantic models. Other values are returned unchanged.
+    """
+    dump = getattr(value, "model_dump", None)
+    if callable(dump) and not isinstance(value, type):
+        return _without_parsed_fields(dump(mode="json", by_alias=True, exclude_none=True, warnings=False))
+    content = value.get("content") if type(value) is dict else None
     if isinstance(content, Iterable) and not isinstance(content, (str, Mapping)):
-        blocks = [_plain(block) for block in content]
-        same = isinstance(content, (list, tuple)) and all(map(is_, blocks, content))
-        return given if same else {**given, "content": blocks}
-    return given
+        blocks = [_json_data(block) for block in content]
+        is_unchanged = isinstance(content, (list, tuple)) and all(map(is_, blocks, content))
+        return value if is_unchanged else {**value, "content": blocks}
+    return value
 
 
-def _without_parsed(value: Any) -> Any:
+def _without_parsed_fields(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_parsed(inner) for inner in value]
+        return [_without_parsed_fields(inner) for inner in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _without_parsed(inner) if key in _RESPONSE_FIELDS else inner
+        key: _without_parsed_fields(inner) if key in _RESPONSE_FIELDS else inner
         for key, inner in value.items()
         if key not in _PARSED_FIELDS
     }
 
 
 def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
-    """The message of a response object; None if the value is not a response."""
+    """The messages and facts of a response object; None if the value is not a response."""
     if isinstance(value.get("choices"), (list, tuple)):
         return _read_completion(value)
     if "finish_reason" in value and isinstance(value.get("message"), Mapping):
         return _read_completion({"choices": [value]})
     if value.get("object") == "response" and isinstance(value.get("output"), (list, tuple)):
-        items = [_mapping(_plain(item), 0) for item in value["output"]]
+        items = [_require_mapping(_json_data(item), 0) for item in value["output"]]
         messages = [message for _, message in _item_messages(items, 0)]
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("status"))
     if value.get("type") == "message" and "stop_reason" in value:
@@ -130,24 +133,24 @@ def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
 
 
 def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Iterator[tuple[int, Message]]:
-    """Read a list: each chat message with the index of the value that it was read from.
+    """Read a list. Yields each chat message with the index of the value that it was read from.
 
-    Neighbouring Responses items are read together, because they may be parts of one message. With `is_anthropic`, the
-    messages are known to be Anthropic's also if none has a block that only Anthropic has.
+    Neighbouring Responses items are read together, because they may be parts of one message. Pass `is_anthropic` if the
+    values are known to be Anthropic's messages. By default they are if one has a block that only Anthropic has.
 
     Raises, while iterating:
-        InvalidMessage: a value is not understood.
+        InvalidMessage: a value has an unknown format.
     """
-    given = list(values)
-    plain = [_mapping(_plain(value), index) for index, value in enumerate(given)]
-    if plain and all(map(_is_content, plain)):
-        yield from numbered_messages(plain)
+    originals = list(values)
+    json_values = [_require_mapping(_json_data(value), index) for index, value in enumerate(originals)]
+    if json_values and all(map(_is_gemini_content, json_values)):
+        yield from numbered_messages(json_values)
         return
-    has_items = not is_anthropic and any(map(_is_item, plain))
-    has_blocks = is_anthropic or any(map(_is_anthropic, plain))
+    has_items = not is_anthropic and any(map(_is_item, json_values))
+    has_blocks = is_anthropic or any(map(_is_anthropic_message, json_values))
     items: list[Mapping[str, Any]] = []
-    for index, value in enumerate(plain):
-        if has_items and (_is_item(value) or _is_easy_message(value)):
+    for index, value in enumerate(json_values):
+        if has_items and (_is_item(value) or _is_message_in_both_apis(value)):
             items.append(value)
             continue
         yield from _item_messages(items, index - len(items))
@@ -156,66 +159,69 @@ def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Itera
         if response is not None:
             yield from ((index, message) for message in response.messages)
         elif has_blocks:
-            before = plain[index - 1] if index else None
-            messages = _with_start(_read_message(value, index, given[index]), value, before)
+            previous = json_values[index - 1] if index else None
+            messages = _with_start_key(_read_message(value, index, originals[index]), value, previous)
             yield from ((index, message) for message in messages)
         else:
-            yield index, _require_chat(value, index, is_object=value is not given[index])
-    yield from _item_messages(items, len(plain) - len(items))
+            yield index, _require_chat(value, index, is_object=value is not originals[index])
+    yield from _item_messages(items, len(json_values) - len(items))
 
 
 def _messages(values: Iterable[Any]) -> Iterator[Message]:
     return (message for _, message in read_numbered(values))
 
 
-def _is_content(value: Mapping[str, Any]) -> bool:
+def _is_gemini_content(value: Mapping[str, Any]) -> bool:
     """Whether a value is a content of Gemini's API."""
     return "parts" in value and "content" not in value and "toolInvocations" not in value
 
 
-def _read_message(value: Mapping[str, Any], index: int, given: Any) -> list[Message]:
-    """The chat messages of one message of a list that has Anthropic's blocks."""
-    if _is_anthropic(value) or _has_cache_marks(value) or (value.get("role") == "system" and any(_parts(value))):
+def _read_message(value: Mapping[str, Any], index: int, original: Any) -> list[Message]:
+    """The chat messages of one message of a list in which some messages have Anthropic's blocks."""
+    is_system_with_blocks = value.get("role") == "system" and any(_parts(value))
+    if _is_anthropic_message(value) or _has_cache_marks(value) or is_system_with_blocks:
         return list(_anthropic_messages(value, index))
-    return [_require_chat(value, index, is_object=value is not given)]
+    return [_require_chat(value, index, is_object=value is not original)]
 
 
-def _with_start(
-    messages: list[Message], value: Mapping[str, Any], before: Mapping[str, Any] | None
+def _with_start_key(
+    messages: list[Message], value: Mapping[str, Any], previous: Mapping[str, Any] | None
 ) -> Iterator[Message]:
-    """Mark what Anthropic's format had apart: two messages of one role, and a system message within the conversation.
+    """The chat messages of `value`, the first with `START_KEY` if `to_anthropic` would merge it with `previous`.
 
-    Results are not marked: those of one exchange must be in one message.
+    Results do not get the key: those of one exchange must be in one message.
     """
-    role, role_before = value.get("role"), None if before is None else before.get("role")
-    is_apart = role == role_before or (role == "system" and role_before == "user")
-    for number, message in enumerate(messages):
-        yield {**message, START_KEY: True} if is_apart and number == 0 and not is_result(message) else message
+    role, previous_role = value.get("role"), None if previous is None else previous.get("role")
+    would_merge = role == previous_role or (role == "system" and previous_role == "user")
+    for message_index, message in enumerate(messages):
+        has_start_key = would_merge and message_index == 0 and not is_result(message)
+        yield {**message, START_KEY: True} if has_start_key else message
 
 
 def _item_messages(items: Sequence[Mapping[str, Any]], start: int) -> Iterator[tuple[int, Message]]:
-    """The chat messages of items. One with only a role and a text is marked, or it would be sent as a chat message."""
+    """The chat messages of items, each with the index of its first item, counted from `start`."""
     index = start
     for message in items_to_messages(items):
-        count = len(message_to_items(message))
-        is_plain = message.keys() == {"role", "content"}
-        yield index, {**message, ITEMS_KEY: {"marks": [{"of": 0}]}} if is_plain else message
-        index += count
+        item_count = len(message_to_items(message))
+        # Without `ITEMS_KEY`, a message with only a role and a text would be written as a chat message, not as an item.
+        needs_key = message.keys() == {"role", "content"}
+        yield index, {**message, ITEMS_KEY: {"marks": [{"of": 0}]}} if needs_key else message
+        index += item_count
 
 
-def _mapping(value: Any, index: int) -> Mapping[str, Any]:
+def _require_mapping(value: Any, index: int) -> Mapping[str, Any]:
     if isinstance(value, str):
         raise InvalidMessage("it", "is text in a list; write {'role': 'user', 'content': …}", index)
     if not isinstance(value, Mapping):
-        raise InvalidMessage("it", f"is a {type(value).__name__}; expected {_READABLE}", index)
+        raise InvalidMessage("it", f"is a {type(value).__name__}; expected {_EXPECTED_INPUT}", index)
     return value
 
 
 def _require_chat(message: Mapping[str, Any], index: int, *, is_object: bool) -> Message:
-    if _is_content(message):
-        raise InvalidMessage("parts", "is Gemini's format, and other messages of the list are not", index)
+    if _is_gemini_content(message):
+        raise InvalidMessage("parts", "is Gemini's format, but other messages of the list have another format", index)
     if not isinstance(message.get("role"), str):
-        raise InvalidMessage("role", f"is {message.get('role')!r}; expected {_READABLE}", index)
+        raise InvalidMessage("role", f"is {message.get('role')!r}; expected {_EXPECTED_INPUT}", index)
     if is_object and message.get("role") == "assistant" and "content" not in message:
         return {**message, "content": None}  # the dump of a client's object leaves null fields out
     if type(message.get("content")) is not str:
@@ -225,37 +231,44 @@ def _require_chat(message: Mapping[str, Any], index: int, *, is_object: bool) ->
 
 def _is_item(value: Mapping[str, Any]) -> bool:
     """Whether a value is an item of the Responses API. A message item may have no type."""
-    kind = value.get("type")
-    if isinstance(kind, str) and kind != "message":
+    item_type = value.get("type")
+    if isinstance(item_type, str) and item_type != "message":
         return "role" not in value or "content" not in value
     if any(part.get("type") in _RESPONSES_PARTS for part in _parts(value)):
         return True
-    return kind == "message" and "stop_reason" not in value and not _is_anthropic(value)
+    return item_type == "message" and "stop_reason" not in value and not _is_anthropic_message(value)
 
 
-def _is_easy_message(value: Mapping[str, Any]) -> bool:
-    """Whether a chat message has the same form as a message of the Responses API."""
-    return value.get("role") in _ITEM_ROLES and value.keys() <= {"role", "content"} and not _is_anthropic(value)
+def _is_message_in_both_apis(value: Mapping[str, Any]) -> bool:
+    """Whether the value is a valid message both of the chat API and of the Responses API."""
+    has_only_content = value.get("role") in _ITEM_ROLES and value.keys() <= {"role", "content"}
+    return has_only_content and not _is_anthropic_message(value)
 
 
 _ITEM_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 
 
-def _is_anthropic(value: Mapping[str, Any]) -> bool:
+def _is_anthropic_message(value: Mapping[str, Any]) -> bool:
+    """Whether the value is a message with a block that only Anthropic has."""
     return value.get("role") in {"user", "assistant"} and any(map(_is_anthropic_block, _parts(value)))
 
 
 def _has_cache_marks(value: Mapping[str, Any]) -> bool:
-    """Whether parts of a user or assistant message have cache marks. Servers with a chat API may accept these too."""
+    """Whether parts of a user or assistant message have `cache_control`.
+
+    Some servers with a chat API accept that too, so it does not prove that the message is Anthropic's.
+    """
     return value.get("role") in {"user", "assistant"} and any("cache_control" in part for part in _parts(value))
 
 
 def _is_anthropic_block(block: Mapping[str, Any]) -> bool:
-    kind = block.get("type")
-    if not isinstance(kind, str):
+    block_type = block.get("type")
+    if not isinstance(block_type, str):
         return False
-    field = _REQUIRED_FIELDS.get(kind)
-    return field in block if field is not None else kind in _ANTHROPIC_BLOCKS or kind.endswith("_tool_result")
+    field = _ANTHROPIC_FIELDS.get(block_type)
+    if field is not None:
+        return field in block
+    return block_type in _ANTHROPIC_BLOCKS or block_type.endswith("_tool_result")
 
 
 def _parts(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -264,7 +277,7 @@ def _parts(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterable[Message]:
-    """The chat messages of an Anthropic message: tool results become messages of their own, before the rest."""
+    """The chat messages of an Anthropic message. Each tool result becomes a separate message before the other blocks."""
     blocks = message.get("content")
     if isinstance(blocks, str):
         return [{"role": message["role"], "content": blocks}]
@@ -277,12 +290,15 @@ def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterable[Mess
     return user_from_anthropic(blocks, str(message.get("role")))
 
 
-def _require_fields(blocks: Sequence[Mapping[str, Any]], kind: str, fields: Mapping[str, type], index: int) -> None:
-    for position, block in enumerate(blocks):
-        if block.get("type") in CALL_BLOCKS and block["type"] != kind:
+def _require_fields(
+    blocks: Sequence[Mapping[str, Any]], block_type: str, field_types: Mapping[str, type], index: int
+) -> None:
+    """Refuse call blocks of another type, and blocks of this type without the fields."""
+    for block_index, block in enumerate(blocks):
+        if block.get("type") in CALL_BLOCKS and block["type"] != block_type:
             raise InvalidMessage(
-                f"content[{position}]", f"is a {block['type']} block in a message of the wrong role", index
+                f"content[{block_index}]", f"is a {block['type']} block in a message of the wrong role", index
             )
-        for name, expected in fields.items() if block.get("type") == kind else ():
-            if not isinstance(block.get(name), expected):
-                raise InvalidMessage(f"content[{position}].{name}", f"is missing in a {kind} block", index)
+        for name, field_type in field_types.items() if block.get("type") == block_type else ():
+            if not isinstance(block.get(name), field_type):
+                raise InvalidMessage(f"content[{block_index}].{name}", f"is missing in a {block_type} block", index)

@@ -1,9 +1,12 @@
 """Items of the Responses and Conversations APIs to chat messages and back without loss.
 
 One assistant message corresponds to several items: its reasoning, text and calls. So adjacent items become one message,
-which keeps parallel calls in one exchange. What the message cannot express (ids, `phase`, annotations, items of types that
+and parallel calls stay in one exchange. What the message cannot express (ids, `phase`, annotations, items of types that
 chat completions do not have) is stored in it under `ITEMS_KEY`, which is never sent to a provider. If the message was
-changed, the change takes precedence over what is stored.
+changed, the change takes precedence over the stored data.
+
+`ITEMS_KEY` has a list of `marks`, one per original item. A mark has the whole item, or the index `of` an item that
+`derived_items` builds from the message and a patch for it. `cuts` are the numbers of content parts of each message item.
 """
 
 import json
@@ -38,14 +41,14 @@ def items_to_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
 
 
 def message_to_items(message: Message) -> list[dict[str, Any]]:
-    """The items of a chat message: the original ones if it was created from items, with later changes applied."""
+    """The items of a chat message. If it was created from items, these are returned with later changes of the message."""
     stored = message.get(ITEMS_KEY)
     marks, part_counts = (stored.get("marks"), stored.get("cuts")) if isinstance(stored, Mapping) else (None, None)
     if not isinstance(marks, list):
         return derived_items(message)
     derived = derived_items(message, _valid_part_counts(part_counts))
     items: list[dict[str, Any]] = []
-    for mark in marks:  # an item that only the mark contains, or the index of a derived item and a patch for it
+    for mark in marks:
         if not isinstance(mark, Mapping):
             continue
         opaque, index = mark.get("item"), mark.get("of")
@@ -66,10 +69,11 @@ _Slot: TypeAlias = Literal["text", "call", "opaque"]
 
 @dataclass(slots=True)
 class _ItemGroup:
-    """The items of one message, and the message so far."""
+    """The items of one message while it is built."""
 
     message: dict[str, Any]
     layout: list[tuple[_Slot, Item]] = field(default_factory=list)
+    """The items in their order."""
     parts: list[dict[str, Any]] = field(default_factory=list)
     part_counts: list[int] = field(default_factory=list)
     """How many of `parts` belong to each message item."""
@@ -89,7 +93,7 @@ class _ItemGroup:
         return message
 
     def _marks(self) -> list[dict[str, Any]]:
-        """For each item the index of the derived item and its difference from it, or the whole item."""
+        """The marks of the items."""
         derived = derived_items(self.message, self.part_counts if len(self.part_counts) > 1 else ())
         first_call = len(derived) - len(self.calls)
         next_index = {"text": 0, "call": first_call}
@@ -110,9 +114,9 @@ class _ItemGroups:
 
     def __init__(self) -> None:
         self._groups: list[_ItemGroup] = []
-        self._open: _ItemGroup | None = None
-        """The group of the last assistant message, to which more items may be added."""
-        self._pending: list[Item] = []
+        self._open_group: _ItemGroup | None = None
+        """The group of an assistant message at the end, to which more items may be added."""
+        self._pending_items: list[Item] = []
         """Opaque items that will be added to the next message."""
 
     def add(self, item: Item, index: int) -> None:
@@ -126,53 +130,56 @@ class _ItemGroups:
             self._add_message({"role": item["role"], "content": content}, item)
         elif kind in _CALL_TYPES:
             call = _chat_call(item, index)
-            group = self._open or self._open_group()
+            group = self._open_group or self._start_assistant_group()
             group.calls.append(call)
             group.layout.append(("call", item))
         elif kind in _OUTPUT_TYPES:
             self._add_message(_chat_result(item, index), item)
         elif not kind:
             raise InvalidMessage("type", "is missing", index)
-        elif self._open is not None and self._open.calls:
-            self._open.layout.append(("opaque", item))
+        elif self._open_group is not None and self._open_group.calls:
+            self._open_group.layout.append(("opaque", item))
         else:
-            self._pending.append(item)
-            self._open = None
+            self._pending_items.append(item)
+            self._open_group = None
 
     def messages(self) -> list[dict[str, Any]]:
-        if self._pending and not self._groups:  # there is no message to add them to: their JSON becomes a message
-            text = json.dumps([plain_copy(item) for item in self._pending], ensure_ascii=False, separators=(",", ":"))
+        """Complete the messages of all added items and return them."""
+        if self._pending_items and not self._groups:  # no message can store them, so their JSON becomes a message
+            text = json.dumps(
+                [plain_copy(item) for item in self._pending_items], ensure_ascii=False, separators=(",", ":")
+            )
             self._groups.append(_ItemGroup({"role": "assistant", "content": text}))
-        if self._pending:
-            self._groups[-1].layout += [("opaque", item) for item in self._pending]
+        if self._pending_items:
+            self._groups[-1].layout += [("opaque", item) for item in self._pending_items]
         return [group.finish() for group in self._groups]
 
     def _add_text(self, item: Item, index: int) -> None:
         parts = _message_parts(item, index)
-        group = self._open
+        group = self._open_group
         if group is None or (group.part_counts and not group.calls):
-            group = self._open_group()
+            group = self._start_assistant_group()
         group.parts += parts or [{"type": "text", "text": ""}]
         group.part_counts.append(max(1, len(parts)))
         group.layout.append(("text", item))
 
     def _add_message(self, message: dict[str, Any], item: Item) -> None:
         self._add_group(message).layout.append(("text", item))
-        self._open = None
+        self._open_group = None
 
-    def _open_group(self) -> _ItemGroup:
-        self._open = self._add_group({"role": "assistant"})
-        return self._open
+    def _start_assistant_group(self) -> _ItemGroup:
+        self._open_group = self._add_group({"role": "assistant"})
+        return self._open_group
 
     def _add_group(self, message: dict[str, Any]) -> _ItemGroup:
-        group = _ItemGroup(message, [("opaque", item) for item in self._pending])
-        self._pending = []
+        group = _ItemGroup(message, [("opaque", item) for item in self._pending_items])
+        self._pending_items = []
         self._groups.append(group)
         return group
 
 
 def item_type(item: Item) -> str:
-    """The item's type, which a message may leave out; empty if it has none."""
+    """The item's type. A message item may leave it out. Empty if the type is missing or not a string."""
     kind = item.get("type", "message" if "role" in item else None)
     return kind if isinstance(kind, str) else ""
 
@@ -201,18 +208,19 @@ def _message_parts(item: Item, index: int) -> list[dict[str, Any]]:
 def _chat_parts(content: Any, path: str, index: int) -> list[dict[str, Any]]:
     if not isinstance(content, (list, tuple)):
         raise InvalidMessage(path, "must be text or a list of parts", index)
-    for number, part in enumerate(content):
+    for part_index, part in enumerate(content):
         if not isinstance(part, Mapping):
-            raise InvalidMessage(f"{path}[{number}]", "must be an object with a type", index)
+            raise InvalidMessage(f"{path}[{part_index}]", "must be an object with a type", index)
     return [_chat_part(part) for part in content]
 
 
 def _chat_content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """The content of a chat message: a string if there is one plain text part."""
+    """The content of a chat message: a string if there is only one plain text part."""
     if not parts:
         return ""
-    first = parts[0]
-    return first["text"] if len(parts) == 1 and list(first) == ["type", "text"] and first["type"] == "text" else parts
+    part = parts[0]
+    is_plain_text = len(parts) == 1 and list(part) == ["type", "text"] and part["type"] == "text"
+    return part["text"] if is_plain_text else parts
 
 
 def _chat_call(item: Item, index: int) -> dict[str, Any]:
@@ -254,7 +262,7 @@ def _chat_part(part: Mapping[str, Any]) -> dict[str, Any]:
 def derived_items(message: Message, part_counts: Sequence[int] = ()) -> list[dict[str, Any]]:
     """The items built from a chat message alone, without `ITEMS_KEY`.
 
-    `part_counts` are the numbers of content parts in each message item; without them there is one message item.
+    `part_counts` are the numbers of content parts of each message item. Without them there is one message item.
     """
     role = role_of(message)
     if role in {"tool", "function"}:
@@ -293,19 +301,19 @@ def _message_items(message: Message, part_counts: Sequence[int]) -> Iterator[dic
 
 
 def _call_items(message: Message) -> Iterator[dict[str, Any]]:
-    legacy = message.get("function_call")
-    if not message.get("tool_calls") and isinstance(legacy, Mapping):
-        name, arguments = str(legacy.get("name") or ""), str(legacy.get("arguments") or "")
+    function_call = message.get("function_call")
+    if not message.get("tool_calls") and isinstance(function_call, Mapping):
+        name, arguments = str(function_call.get("name") or ""), str(function_call.get("arguments") or "")
         yield {"type": "function_call", "call_id": f"{FUNCTION_ID_PREFIX}{name}", "name": name, "arguments": arguments}
     for call_id, call in zip(call_ids(message), message.get("tool_calls") or (), strict=False):
         function, custom = call.get("function"), call.get("custom")
         if isinstance(custom, Mapping):
-            head = {"type": "custom_tool_call", "call_id": call_id}
-            yield {**head, "name": custom.get("name", ""), "input": custom.get("input", "")}
+            name, text = custom.get("name", ""), custom.get("input", "")
+            yield {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": text}
         else:
             function = function if isinstance(function, Mapping) else {}
-            head = {"type": "function_call", "call_id": call_id}
-            yield {**head, "name": function.get("name", ""), "arguments": _argument_text(function.get("arguments"))}
+            name, text = function.get("name", ""), _argument_text(function.get("arguments"))
+            yield {"type": "function_call", "call_id": call_id, "name": name, "arguments": text}
 
 
 def _argument_text(value: Any) -> str:
@@ -324,17 +332,19 @@ def _content_parts(message: Message) -> list[Any]:
 def _item_part(part: Any, direction: Literal["input", "output"]) -> dict[str, Any]:
     if not isinstance(part, Mapping):
         return {"type": f"{direction}_text", "text": str(part)}
-    kind = part.get("type")
-    if kind == "text" and isinstance(part.get("text"), str):
+    part_type = part.get("type")
+    if part_type == "text" and isinstance(part.get("text"), str):
         defaults: dict[str, Any] = {"annotations": [], "logprobs": []} if direction == "output" else {}
         return {"type": f"{direction}_text", "text": part["text"], **defaults}
-    if kind == "refusal" and direction == "output":
+    if part_type == "refusal" and direction == "output":
         return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
     image, file = part.get("image_url"), part.get("file")
-    if direction == "output" or kind == "input_audio":  # the API has no such part in an answer, and no audio
+    if (
+        direction == "output" or part_type == "input_audio"
+    ):  # answers have only text and refusals; audio is not supported
         return {"type": f"{direction}_text", "text": placeholder_part(part)["text"]}
-    if kind == "image_url" and isinstance(image, Mapping) and isinstance(image.get("url"), str):
+    if part_type == "image_url" and isinstance(image, Mapping) and isinstance(image.get("url"), str):
         return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}
-    if kind == "file" and isinstance(file, Mapping):
+    if part_type == "file" and isinstance(file, Mapping):
         return {"type": "input_file", **plain_copy(file)}
     return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out

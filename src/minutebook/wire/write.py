@@ -11,7 +11,7 @@ from minutebook.wire.gemini import GEMINI_KEY
 from minutebook.wire.responses import message_to_items
 
 FORMAT_KEYS: Final = frozenset({BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY, GEMINI_KEY})
-"""Message keys for what a chat message cannot express and another format needs when it is written back."""
+"""Message keys that store what a chat message cannot express. They restore it in the format that the message came in."""
 _OWN_KEYS: Final = FORMAT_KEYS | {"is_error", "interrupted"}
 """Message keys that only minutebook reads. OpenAI rejects messages with unknown keys."""
 _OWN_KINDS: Final = frozenset({"summary", "marker"})
@@ -24,11 +24,11 @@ def openai_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def without_own_keys(message: Message) -> Message:
-    """The message without the keys that only minutebook reads; itself if it has none. Other unknown keys stay."""
-    own = message.keys() & _OWN_KEYS
+    """The message without the keys that only minutebook reads; the same object if it has none of them."""
+    own_keys = message.keys() & _OWN_KEYS
     if "kind" in message and message["kind"] in _OWN_KINDS:
-        own |= {"kind"}
-    return {key: value for key, value in message.items() if key not in own} if own else message
+        own_keys |= {"kind"}
+    return {key: value for key, value in message.items() if key not in own_keys} if own_keys else message
 
 
 def anthropic_arguments(messages: Sequence[Message]) -> dict[str, Any]:
@@ -55,11 +55,12 @@ def responses_arguments(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def _items(message: Message, custom_ids: Collection[str]) -> list[dict[str, Any]]:
-    """The items of a message. A message with only a role and a text has the same form in both APIs, and stays as it is."""
-    plain = without_own_keys(message)
-    if ITEMS_KEY not in message and plain.keys() == {"role", "content"} and isinstance(plain["content"], str):
-        return [dict(plain)]
+    """The items of a message. A chat message with only a role and a text is also a valid item, so it is not changed."""
+    chat_message = without_own_keys(message)
+    has_only_text = chat_message.keys() == {"role", "content"} and isinstance(chat_message["content"], str)
+    if has_only_text and ITEMS_KEY not in message:
+        return [dict(chat_message)]
     items = message_to_items(message)
-    if is_result(message) and result_id(message) in custom_ids:  # a result does not say what kind of call it answers
+    if is_result(message) and result_id(message) in custom_ids:  # a chat result does not have the type of its call
         return [{**item, "type": "custom_tool_call_output"} if "output" in item else item for item in items]
     return items

@@ -49,10 +49,13 @@ class _ThreadLoop:
         self.loop = asyncio.SelectorEventLoop(selector)
 
     def __del__(self) -> None:
-        if (
-            not self.loop.is_running()
-        ):  # in a forked process, it may be the copy of a loop that another thread was running
-            self.loop.close()
+        if self.loop.is_running():  # in a forked process: the copy of a loop that another thread was running
+            return
+        if self.process == os.getpid() and (tasks := asyncio.all_tasks(self.loop)):  # of a store's connections
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.wait(tasks))
+        self.loop.close()
 
 
 @contextmanager

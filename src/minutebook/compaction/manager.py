@@ -186,9 +186,16 @@ class CompactionManager:
         return CompactionInput(record, self.folds, self.model, overhead_tokens, self._reply_tokens)
 
     async def check_and_apply(
-        self, record: Transcript, *, session: SessionProtocol | None = None, overhead_tokens: int = 0
+        self,
+        record: Transcript,
+        *,
+        session: SessionProtocol | None = None,
+        overhead_tokens: int = 0,
+        manager: HistoryManager | None = None,
     ) -> CompactionResult:
         """Fold messages if that is due before the next model call.
+
+        `manager` is the history manager of that call, if it was not given to the constructor.
 
         A request that exceeds the window makes any strategy due. If it still exceeds it after that, old messages are
         replaced by an extractive summary and, if that is not enough, truncated. Otherwise a strategy that fails changes
@@ -202,7 +209,8 @@ class CompactionManager:
         strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
         if strategy is None or not _is_due(strategy, history):
             return CompactionResult(self.folds)
-        view = None if self._manager is None else view_with_cuts(history, self._manager, session)
+        manager = self._manager or manager
+        view = None if manager is None else view_with_cuts(history, manager, session)
         attempt = await self._attempt_if_useful(strategy, history)
         if view is not None:
             attempt = _with_cuts(history, view, attempt)

@@ -113,7 +113,6 @@ class FailOpenManager(ContextualManager):
     def __init__(self, manager: HistoryManager) -> None:
         self.inner = manager
         self.bypass: str | None = None
-        self.preserve_first_request = bool(getattr(manager, "preserve_first_request", False))
 
     def curate(
         self,

@@ -5,6 +5,7 @@ import json
 import platform
 import sys
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from time import perf_counter
 
@@ -28,34 +29,37 @@ from bench import (
 from bench.peers_env import Peers, find_or_install_peers
 from bench.report import Part, comma_separated, progress
 
-PARTS: dict[str, Callable[[Peers, bool], Part]] = {
-    "adapter": lambda _, quick: adapter_cpu.measure(quick=quick),
-    "calls": lambda peers, quick: calls.measure(peers, quick=quick),
-    "conversation": lambda _, quick: conversation.measure(quick=quick),
-    "decision": lambda peers, quick: decision.measure(peers, quick=quick),
-    "planning": lambda _, quick: planning.measure(quick=quick),
-    "runner": lambda _, quick: runner.measure(quick=quick),
-    "service": lambda _, quick: service.measure(quick=quick),
-    "service_agent": lambda _, quick: service_agent.measure(quick=quick),
-    "store": lambda peers, quick: store.measure(peers, quick=quick),
-    "statements": lambda _, quick: statements.measure(quick=quick),
-    "survival": lambda _, quick: survival.measure(quick=quick),
-    "tasks": lambda _, quick: tasks.measure(quick=quick),
-    "tokens": lambda _, quick: tokens.measure(quick=quick),
-    "import": lambda peers, quick: imports.measure(peers, quick=quick),
-    "replay": lambda peers, quick: policies.measure(peers, quick=quick),
+PARTS: dict[str, Callable[..., Part]] = {
+    "adapter": adapter_cpu.measure,
+    "calls": calls.measure,
+    "conversation": conversation.measure,
+    "decision": decision.measure,
+    "planning": planning.measure,
+    "runner": runner.measure,
+    "service": service.measure,
+    "service_agent": service_agent.measure,
+    "store": store.measure,
+    "statements": statements.measure,
+    "survival": survival.measure,
+    "tasks": tasks.measure,
+    "tokens": tokens.measure,
+    "import": imports.measure,
+    "replay": policies.measure,
 }
+"""The parts. Those that measure other libraries too have the parameter `peers`."""
 
 
 def main() -> int:
     arguments = _parse_arguments()
     started = perf_counter()
-    peers = Peers(None, "--quick leaves them out") if arguments.quick else find_or_install_peers()
+    with_peers = {name for name in arguments.only if "peers" in signature(PARTS[name]).parameters}
+    is_without = arguments.quick or not with_peers
+    peers = Peers(None, "--quick leaves them out") if is_without else find_or_install_peers()
     print(f"minutebook benchmark, Python {platform.python_version()}, {platform.machine()}")
     missed = 0
     figures = {}
     for name in arguments.only:
-        part = PARTS[name](peers, arguments.quick)
+        part = PARTS[name](*([peers] if name in with_peers else []), quick=arguments.quick)
         print(f"\n== {name}\n\n{part}", flush=True)
         missed += sum(not target.met for target in part.targets)
         figures[name] = {**part.figures, "targets": [vars(target) for target in part.targets]}

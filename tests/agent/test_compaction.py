@@ -1,5 +1,7 @@
 """A run whose history grows beyond the context window while it works."""
 
+from itertools import pairwise
+
 import pytest
 
 from minutebook import (
@@ -10,13 +12,15 @@ from minutebook import (
     SummarizeStrategy,
     Tool,
     ToolResult,
+    Transcript,
+    TurnWindowManager,
     counter_for,
 )
-from minutebook.agent import RetryPolicy
+from minutebook.agent import ModelReply, RetryPolicy
 from minutebook.compaction.fact_ledger import with_braces_expanded
 from minutebook.record import is_valid
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
-from tests.agent.parts import ADAPTERS, Path, adapter_for, assert_coherent, prompt_of, recorded
+from tests.agent.parts import ADAPTERS, InProcessAdapter, Path, adapter_for, assert_coherent, prompt_of, recorded
 
 WINDOW = 200_000
 TOTAL = 215_098
@@ -101,3 +105,28 @@ def test_a_custom_summarizer_runs_within_the_run():
         str(provider.requests[-1].body)
     )  # from the ledger: the summary does not name it
     assert response.text == "I have read it all."
+
+
+@pytest.mark.parametrize("strategy", ["summarize", "truncate", "hybrid"])
+def test_a_compaction_never_brings_back_messages_that_the_run_s_manager_has_cut(strategy):
+    """The manager is given to the run, not to the compactor: folds and cuts are one account nevertheless."""
+    session, origins = Session(), []
+    compactor = CompactionManager(strategy, ModelInfo("m", max_input_tokens=2_000), bus=session.bus)
+    adapter = InProcessAdapter()
+    conversation = Transcript(counter=adapter.counter)
+    for number in range(60):
+        adapter.replies.append(ModelReply({"role": "assistant", "content": f"Answer {number}. " + "because " * 40}))
+        response = adapter.evaluate_sync(
+            prompt_of(tools=()),
+            session=session,
+            request=f"Question {number}: " + "why " * 20,
+            conversation=conversation,
+            compactor=compactor,
+            history_manager=TurnWindowManager(3, slack=3),
+        )
+        origins.append({origin for origin in response.view.curated.origins if origin is not None})
+
+    assert compactor.folds
+    for earlier, later in pairwise(origins):
+        cut = set(range(max(earlier))) - earlier
+        assert cut.isdisjoint(later)

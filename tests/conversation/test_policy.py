@@ -22,9 +22,9 @@ from minutebook import (
 )
 from minutebook.compaction import HybridStrategy, strategy_names, unregister_strategy
 from minutebook.conversation.config import ConversationConfig, ManagerConfig, PolicyConfig, RetentionConfig
+from minutebook.conversation.handle.policy_builder import PolicyBuilder
 from minutebook.conversation.policy import (
     MANAGERS,
-    PolicyBuilder,
     policy_named,
     policy_names,
     policy_problems,

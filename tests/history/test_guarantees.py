@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,3 +161,17 @@ def test_the_first_request_is_dropped_last():
     view = view_of(chat, max_tokens=400).curated
 
     assert [message["content"][:6] for message in view] == ["newest"]
+
+
+@pytest.mark.fuzz
+@given(conversations(), st.integers(30, 2_000))
+def test_the_first_request_is_never_the_reason_for_cannot_fit(chat, budget):
+    def fits(manager):
+        try:
+            return manager.curate(chat).tokens is not None
+        except CannotFit:
+            return False
+
+    with_first = TokenBudgetManager(budget)
+
+    assert fits(with_first) == fits(replace(with_first, preserve_first_request=False))

@@ -24,6 +24,7 @@ from minutebook import (
 from minutebook.record import is_valid
 from minutebook.record.finding import errors
 from minutebook.record.message import is_system, is_user
+from minutebook.record.shapes import encodable_copy
 from tests.every import MANAGERS, Bus
 from tests.strategies import broken, conversations, in_flight
 from tests.transcripts import FILES, needs_corpus, real
@@ -162,10 +163,13 @@ def test_3_every_view_keeps_the_essentials(manager, chat, context):
 
 @every_manager(chat=conversations(user_first=True), context=contexts)
 def test_4_a_record_that_fits_is_unchanged(manager, chat, context):
-    if manager.fits(chat) and is_valid(chat):
+    if manager.fits(chat):
         view = curated(manager, chat, context)
         assert view is not None
-        assert all(one is other for one, other in zip(view, chat, strict=True))
+        if Transcript(chat, broken="mark").findings:  # a lone surrogate, which the manager or the guard replaces
+            assert list(map(encodable_copy, view)) == list(map(encodable_copy, chat))
+        else:
+            assert all(one is other for one, other in zip(view, chat, strict=True))
 
 
 @every_manager(chat=conversations(max_steps=24))
@@ -310,6 +314,13 @@ def test_all_guarantees_hold_for_real_conversations_at_four_budgets(name):
     assert met == {*BUDGETS, *MANAGERS}
 
 
+def _essential_tokens(record, first):
+    """The tokens of the leading system messages, the first request and the largest exchange, which may have been the last."""
+    exchanges = (record.exchange_of(start) for start in record.exchange_starts)
+    largest = max(sum(map(record.tokens_of, exchange)) for exchange in exchanges)
+    return sum(map(record.tokens_of, {*range(record.leading_system_count), first})) + largest
+
+
 def _check_guarantees(transcript, manager, budget, label):
     try:
         view = view_of(transcript, manager, max_tokens=budget).curated
@@ -322,8 +333,8 @@ def _check_guarantees(transcript, manager, budget, label):
     assert view[: whole.leading_system_count] == whole[: whole.leading_system_count], label
     assert whole.newest_request is None or whole[whole.newest_request] in view, label
     if budget is not None:
-        first = None if whole.first_request is None else whole[whole.first_request]
-        assert first is None or first in view or sum(map(COUNT, [*view, first])) > budget, label
+        first = whole.first_request
+        assert first is None or whole[first] in view or _essential_tokens(whole, first) > budget // 2, label
         if whole is transcript and transcript.tokens <= budget and not transcript.open_calls:
             assert view == list(transcript), label
     assert any(map(is_user, view)) or not any(map(is_user, whole)), label

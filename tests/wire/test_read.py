@@ -2,6 +2,8 @@
 
 import copy
 import json
+from collections import deque
+from contextlib import suppress
 
 import anthropic.types
 import openai.types.chat
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import Transcript, check, view_of
+from minutebook import Conversation, Transcript, check, view_of
 from minutebook.errors import InvalidMessage
 from minutebook.wire import entry_from_json, entry_to_json, entry_to_provider_message, provider_message_to_entry
 from minutebook.wire.read import read, read_input
@@ -196,3 +198,56 @@ def test_content_parts_of_other_providers_stay_as_they_are():
 
     assert read([USER, thought]) == [USER, thought]
     assert Transcript([USER, thought])[1] == thought
+
+
+NOT_JSON = {
+    "bytes": lambda: b"x",
+    "bytearray": lambda: bytearray(b"x"),
+    "set": lambda: {"x"},
+    "generator": lambda: ({"type": "text", "text": text} for text in "xy"),
+    "deque": lambda: deque([{"type": "text", "text": "x"}]),
+    "object": object,
+}
+MESSAGES_WITH = {
+    "content": lambda value: {"role": "user", "content": value},
+    "part": lambda value: {"role": "user", "content": [value]},
+    "text": lambda value: {"role": "user", "content": [{"type": "text", "text": value}]},
+    "url": lambda value: {"role": "user", "content": [{"type": "image_url", "image_url": {"url": value}}]},
+    "result": lambda value: {**RESULT, "content": [{**RESULT["content"][0], "content": value}]},
+    "result part": lambda value: {**RESULT, "content": [{**RESULT["content"][0], "content": [value]}]},
+    "input": lambda value: {**CALL, "content": [{**TOOL_USE, "input": {"path": value}}]},
+    "item": lambda value: {"type": "message", "role": "user", "content": value},
+    "item text": lambda value: {"type": "message", "role": "user", "content": [{"type": "input_text", "text": value}]},
+    "output": lambda value: {"type": "function_call_output", "call_id": "c", "output": value},
+    "arguments": lambda value: {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": value}}],
+    },
+    "parts": lambda value: {"role": "user", "parts": [{"text": value}]},
+}
+
+
+@pytest.mark.parametrize("new_value", NOT_JSON.values(), ids=NOT_JSON)
+@pytest.mark.parametrize("message_with", MESSAGES_WITH.values(), ids=MESSAGES_WITH)
+def test_content_that_is_not_json_data_is_refused(message_with, new_value):
+    with pytest.raises(InvalidMessage):
+        read(message_with(new_value()))
+    with pytest.raises(InvalidMessage):
+        read([USER, message_with(new_value())])
+    with pytest.raises(InvalidMessage):
+        Conversation("a").append(message_with(new_value()))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.sampled_from(["type", "text"]), values),
+    max_leaves=4,
+)
+
+
+@pytest.mark.fuzz
+@given(st.sampled_from([*MESSAGES_WITH]), json_values)
+def test_json_data_of_any_shape_is_read_or_refused(name, value):
+    with suppress(InvalidMessage):
+        view_of([USER, MESSAGES_WITH[name](value)]).responses()

@@ -6,9 +6,10 @@ up to then are in the record, and every tool call in it has a result, so the nex
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from minutebook.agent.prompt_message import PromptMessage
 from minutebook.agent.recorder import Recorder, raise_handler_error, with_valid_tool_calls
 from minutebook.agent.retry import retry_overflow
 from minutebook.agent.tools import ToolRunner, tool_calls_of
+from minutebook.compaction.manager import CompactionManager, CompactionResult
 from minutebook.errors import (
     CannotFit,
     ContextOverflow,
@@ -214,8 +216,11 @@ class AgentRun(Generic[Out]):
         for compactor in (self.stored_record, self.runner.compactor):
             if compactor is None:
                 continue
+            check_and_apply: Callable[..., Awaitable[CompactionResult]] = compactor.check_and_apply
+            if isinstance(compactor, CompactionManager):
+                check_and_apply = partial(check_and_apply, manager=self.observer.inner)
             try:
-                compaction = await compactor.check_and_apply(
+                compaction = await check_and_apply(
                     self.recorder.conversation, session=self.session, overhead_tokens=self._overhead_tokens()
                 )
             except MinutebookError:

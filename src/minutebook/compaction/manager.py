@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
+from minutebook.compaction.circuit_breaker import CircuitBreaker
 from minutebook.compaction.cuts import cut_folds, view_with_cuts
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.compaction.fact_ledger import without_ledger
@@ -65,10 +66,13 @@ class HistoryCompacted:
 _LOG: Final = logging.getLogger("minutebook.compaction")
 _MIN_GROWTH: Final = 0.02
 """The strategy is called again only if new messages with this share of the window were added since the last attempt."""
-_MAX_FAILURES: Final = 3
-"""After this number of failures in a row, each further attempt waits for `_RETRY_DELAY`."""
-_RETRY_DELAY: Final = timedelta(minutes=5)
 _NOTHING_TO_FOLD: Final = "every message that is not folded yet is required, or folding would save no tokens"
+
+
+def now() -> datetime:
+    """The default clock."""
+    return datetime.now(UTC)
+
 
 SaveFold = Callable[[Fold], Awaitable[object]]
 """Stores a fold. If it returns a fold, that is the stored one: its id or its positions may differ."""
@@ -137,7 +141,8 @@ class CompactionManager:
 
     Without a strategy nothing is folded. `folds` has all folds of the conversation. If `save_fold` is set, it is called
     with each new fold before that is added to `folds`. Every compaction is published on `bus`, except if there was nothing
-    to fold. `conversation` and `tenant` are part of that event.
+    to fold. `conversation` and `tenant` are part of that event. After three failures in a row the strategy is not called
+    for five minutes; managers with the same `breaker` count them together.
 
     `manager` is the history manager that is applied after the folds. A compaction also folds the messages that this
     manager leaves out. Otherwise they could be in the next view, which the manager makes from the shorter conversation.
@@ -156,7 +161,8 @@ class CompactionManager:
         tenant: str | None = None,
         reply_tokens: int | None = None,
         manager: HistoryManager | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        breaker: CircuitBreaker | None = None,
+        clock: Callable[[], datetime] | None = None,
     ) -> None:
         self.strategy = None if strategy is None else strategy_from(strategy)
         require_type("model", model, ModelInfo, "a ModelInfo, such as model_info('gpt-4o')")
@@ -169,20 +175,25 @@ class CompactionManager:
         self._conversation, self._tenant = conversation, tenant
         self._reply_tokens = reply_tokens
         self._manager = manager
-        self._clock = clock
+        self._breaker = breaker or CircuitBreaker()
+        self._clock = clock or now
         self._last_attempt = 0
         """Length of the record at the last attempt."""
-        self._failures = 0
-        """Failures in a row."""
-        self._failed_at: datetime | None = None
 
     def compaction_input(self, record: Transcript, overhead_tokens: int = 0) -> CompactionInput:
         return CompactionInput(record, self.folds, self.model, overhead_tokens, self._reply_tokens)
 
     async def check_and_apply(
-        self, record: Transcript, *, session: SessionProtocol | None = None, overhead_tokens: int = 0
+        self,
+        record: Transcript,
+        *,
+        session: SessionProtocol | None = None,
+        overhead_tokens: int = 0,
+        manager: HistoryManager | None = None,
     ) -> CompactionResult:
         """Fold messages if that is due before the next model call.
+
+        `manager` is the history manager of that call, if it was not given to the constructor.
 
         Any strategy is due if the request exceeds the window. If the request still exceeds it after the strategy was
         applied or has failed, old messages are replaced by an extractive summary and, if that is not enough, truncated. If
@@ -196,7 +207,8 @@ class CompactionManager:
         strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
         if strategy is None or not _is_due(strategy, history):
             return CompactionResult(self.folds)
-        view = None if self._manager is None else view_with_cuts(history, self._manager, session)
+        manager = self._manager or manager
+        view = None if manager is None else view_with_cuts(history, manager, session)
         attempt = await self._attempt_if_useful(strategy, history)
         if view is not None:
             attempt = _with_cuts(history, view, attempt)
@@ -249,8 +261,7 @@ class CompactionManager:
         if reason_to_skip:
             return _Attempt([], "nothing to fold", reason_to_skip)
         attempt = await self._attempt(strategy, history, self.summarizer)
-        self._failures = 0 if attempt.error is None else self._failures + 1
-        self._failed_at = None if attempt.error is None else self._clock()
+        self._breaker.record(self._clock(), failed=attempt.error is not None)
         self._last_attempt = len(history.record)
         return attempt
 
@@ -271,16 +282,15 @@ class CompactionManager:
 
     def _reason_to_skip(self, history: CompactionInput) -> str:
         """Why the strategy is not called although it is due; empty if it is called."""
-        if self._failed_at is not None and self._failures >= _MAX_FAILURES:
-            retry_at = self._failed_at + _RETRY_DELAY
-            if self._clock() < retry_at:
-                time = retry_at.isoformat(timespec="seconds")
-                return f"the strategy failed {self._failures} times in a row and is not called again before {time}"
         record = history.record
         new_tokens = sum(map(record.tokens_of, range(min(self._last_attempt, len(record)), len(record))))
-        if not self._last_attempt or new_tokens >= history.limit * _MIN_GROWTH:
+        breaker, is_growing = self._breaker, not self._last_attempt or new_tokens >= history.limit * _MIN_GROWTH
+        if is_growing and breaker.allow(self._clock()):
             return ""
-        return "too few messages were added since the last attempt"
+        if breaker.retry_at is None:
+            return "too few messages were added since the last attempt"
+        time = breaker.retry_at.isoformat(timespec="seconds")
+        return f"the strategy failed {breaker.failures} times in a row and is not called again before {time}"
 
     async def _finish(
         self,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from minutebook.compaction.extractive import ExtractiveSummarizer
+from minutebook.compaction.circuit_breaker import CircuitBreaker
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
 from minutebook.conversation.trimming import trim_old_turns, trims
@@ -319,13 +319,12 @@ class ModelCall:
 
     async def _compact(self, *, is_dry_run: bool = False) -> None:
         """Let the policy's strategy add folds if the window is too full. A dry run stores none and calls no model."""
-        manager = self.call.policy.compaction(
-            folds=self.source.folds, save_fold=None if is_dry_run else self._save_fold
-        )
-        if manager is None or not compacts(self.call.policy):
-            return
+        policy = self.call.policy
         if is_dry_run:
-            manager.summarizer = ExtractiveSummarizer()
+            policy = replace(policy, summarizer=None, breaker=CircuitBreaker())
+        manager = policy.compaction(self.source.folds, None if is_dry_run else self._save_fold)
+        if manager is None or not compacts(policy):
+            return
         result = await manager.check_and_apply(self.source.record, overhead_tokens=self._overhead_tokens)
         self.source.folds = result.folds
         if result.event is not None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from minutebook.compaction.circuit_breaker import CircuitBreaker
 from minutebook.compaction.manager import CompactionManager, SaveFold
 from minutebook.compaction.registry import SETTING_FIELDS, strategy_names, strategy_with_settings
 from minutebook.compaction.strategy import HistoryStrategy
@@ -93,6 +94,8 @@ class Policy:
     """The model whose window the strategy uses."""
     summarizer: Summarizer | None = None
     """Writes the strategy's summaries. None: they are extracted from the messages, without a model."""
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker, repr=False, compare=False)
+    """Counts the failures of the strategy in all conversations with this policy."""
     _description: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cached result of `describe`: every request stores it."""
 
@@ -115,6 +118,7 @@ class Policy:
             save_fold=save_fold,
             bus=bus,
             manager=composed(managers) if managers else None,
+            breaker=self.breaker,
         )
 
     def with_overhead(self, tokens: int) -> "Policy":

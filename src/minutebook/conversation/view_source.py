@@ -26,6 +26,9 @@ _NO_SESSION: Final = Session()
 class ViewSource:
     """A record, its folds, and the position of each of its messages in the store.
 
+    The store checks new messages, so any message is accepted here, also one that only an import or an earlier version
+    could store. A view repairs such a message and reports it in `violations`.
+
     A compaction strategy addresses messages by position, so it needs the `whole_record`. Otherwise the part that the
     view shows is enough.
     """
@@ -44,7 +47,7 @@ class ViewSource:
         """System messages of this request only, sent before all others if the record starts with none to replace."""
         start = 0
         if loaded is None:
-            self.record, self.positions = Transcript(counter=counter), list[int | None]()
+            self.record, self.positions = Transcript(counter=counter, broken="mark"), list[int | None]()
         else:
             start = loaded.conversation.length
             self._load(loaded, counter, whole_record=whole_record)
@@ -57,7 +60,7 @@ class ViewSource:
             return
         # Purged messages are replaced by empty ones, so that index and position are equal. Active folds hide them.
         purged: list[Message] = [{"role": "user", "content": ""}] * loaded.start
-        self.record = Transcript([*purged, *loaded.messages], counter=counter)
+        self.record = Transcript([*purged, *loaded.messages], counter=counter, broken="mark")
         self.positions = list(range(len(self.record)))
         self.folds = loaded.folds
         for position in loaded.pins:
@@ -110,7 +113,6 @@ class FailOpenManager(ContextualManager):
     def __init__(self, manager: HistoryManager) -> None:
         self.inner = manager
         self.bypass: str | None = None
-        self.preserve_first_request = bool(getattr(manager, "preserve_first_request", False))
 
     def curate(
         self,

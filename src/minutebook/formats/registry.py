@@ -43,7 +43,7 @@ _MODULES: Final = (
     "requests.anthropic",
     "requests.responses",
 )
-"""Modules of the built-in formats. Of formats that match equally many values, the first is chosen."""
+"""Modules of the built-in formats. Of formats that match equally many values, the first is used."""
 
 
 @cache
@@ -122,18 +122,19 @@ def read(source: str | Path | bytes | Source, format: str | None = None) -> Iter
     """
     if not isinstance(source, Source):
         source = Source(source)
-    chosen = detect(source) if format is None else format_named(format)
-    if chosen.kind != source.kind:
-        raise UnreadableInput(source.name, f"is not in the format {chosen.name}, which is {chosen.kind}")
+    source_format = detect(source) if format is None else format_named(format)
+    if source_format.kind != source.kind:
+        raise UnreadableInput(source.name, f"is not in the format {source_format.name}, which is {source_format.kind}")
     is_empty = True
-    for conversation in chosen.read(source):
+    for conversation in source_format.read(source):
         if conversation.items:
             is_empty = False
-            yield replace(conversation, format=chosen.name)
+            yield replace(conversation, format=source_format.name)
     if is_empty:
         reasons = "; ".join(map(str, source.skipped[:3]))
         raise UnreadableInput(
-            source.name, f"contains no conversation in the format {chosen.name}" + (f": {reasons}" if reasons else "")
+            source.name,
+            f"contains no conversation in the format {source_format.name}" + (f": {reasons}" if reasons else ""),
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from minutebook.errors import CannotFit, GuaranteeViolated
+from minutebook.errors import GuaranteeViolated
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import managers_in
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
@@ -53,7 +53,6 @@ def guard(
     transcript = Transcript.of(record)
     with transcript.lock:
         guarded = _GuardedView(transcript, view, context or NO_CONTEXT, provider)
-        guarded.requires_first_request = bool(getattr(manager, "preserve_first_request", False))
         guarded.trusts_messages = (
             guarded.source is transcript
             and (manager is None or all(isinstance(part, ContextualManager) for part in managers_in(manager)))
@@ -91,8 +90,6 @@ class _GuardedView:
         self.context = context
         self.provider = provider
         self.violations: list[Violation] = []
-        self.requires_first_request = False
-        """Whether the manager preserves the first user message. That is not one of the guarantees."""
         self.trusts_messages = False
         """Whether the content of single messages needs no check, because they come from the record or from built-in
         managers."""
@@ -186,19 +183,9 @@ class _GuardedView:
         if transcript.tokens <= max_tokens:
             return
         self._report(Guarantee.FITS, f"{transcript.tokens:,} tokens, more than the maximum of {max_tokens:,}")
-        shorter = self._shortened(max_tokens, transcript)
+        shorter = TokenBudgetManager(max_tokens, counter=self.record.counter).curate(transcript, context=self.context)
         self.view = Curated(shorter, shorter.origins, (*self.view.note_chains, *shorter.note_chains))
         self.make_valid()
-
-    def _shortened(self, max_tokens: int, transcript: Transcript) -> Curated:
-        """The view within `max_tokens`. The first request is dropped only if nothing else helps."""
-        budget = TokenBudgetManager(max_tokens, counter=self.record.counter)
-        try:
-            return budget.curate(transcript, context=self.context)
-        except CannotFit:
-            if self.requires_first_request:
-                raise
-            return replace(budget, preserve_first_request=False).curate(transcript, context=self.context)
 
     def _required(self) -> dict[int, str]:
         """Index of each message that `Guarantee.KEEPS` is about → its description in a violation."""

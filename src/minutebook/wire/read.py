@@ -10,7 +10,7 @@ from operator import is_
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import CALL_BLOCKS, Message, is_result
+from minutebook.record.message import CALL_BLOCKS, JSON_SCALARS, Message, is_result
 from minutebook.record.shapes import require_content
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
@@ -30,6 +30,8 @@ _ANTHROPIC_FIELDS: Final = {"text": "citations", "thinking": "signature", "image
 """Types of content blocks that other providers have too → the field that only Anthropic's blocks have."""
 _RESPONSES_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "input_file", "summary_text"})
 """Types of content parts that only the Responses API has."""
+_JSON_FIELDS: Final = ("content", "tool_calls", "function_call", "parts")
+"""Fields of a message that are read, so they must be JSON data. Other fields are kept unchanged."""
 _PARSED_FIELDS: Final = frozenset({"parsed", "parsed_arguments", "parsed_output"})
 """Fields that the clients' `parse` methods add to a response. Providers reject them."""
 _RESPONSE_FIELDS: Final = frozenset({"choices", "message", "tool_calls", "function", "output", "content"})
@@ -70,6 +72,7 @@ def read_input(client_input: Any) -> ClientInput:
         return ClientInput([{"role": "user", "content": client_input}])
     value = _json_data(client_input)
     if isinstance(value, Mapping):
+        _require_json(value)
         response = _read_response(value)
         return response if response is not None else ClientInput(list(_messages([client_input])))
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
@@ -86,11 +89,33 @@ def _json_data(value: Any) -> Any:
     if callable(dump) and not isinstance(value, type):
         return _without_parsed_fields(dump(mode="json", by_alias=True, exclude_none=True, warnings=False))
     content = value.get("content") if type(value) is dict else None
-    if isinstance(content, Iterable) and not isinstance(content, (str, Mapping)):
+    if isinstance(content, (list, tuple)):
         blocks = [_json_data(block) for block in content]
-        is_unchanged = isinstance(content, (list, tuple)) and all(map(is_, blocks, content))
-        return value if is_unchanged else {**value, "content": blocks}
+        return value if all(map(is_, blocks, content)) else {**value, "content": blocks}
     return value
+
+
+def _require_json(value: Mapping[str, Any], index: int | None = None) -> None:
+    for field in _JSON_FIELDS if "role" in value else value:
+        inner = value.get(field)
+        if type(inner) not in JSON_SCALARS and (problem := _json_problem(inner)) is not None:
+            path, kind = problem
+            expected = "text or a list of parts" if field + path == "content" else "JSON data"
+            raise InvalidMessage(f"{field}{path}", f"is a {kind}; expected {expected}", index)
+
+
+def _json_problem(value: Any) -> tuple[str, str] | None:
+    """The path and the type of the first value that is not JSON data; None if all are."""
+    if isinstance(value, Mapping):
+        items = ((f".{key}", inner) for key, inner in value.items() if type(inner) not in JSON_SCALARS)
+    elif isinstance(value, (list, tuple)):
+        items = ((f"[{index}]", inner) for index, inner in enumerate(value) if type(inner) not in JSON_SCALARS)
+    else:
+        return None if isinstance(value, (str, int, float)) else ("", type(value).__name__)
+    for path, inner in items:
+        if (problem := _json_problem(inner)) is not None:
+            return path + problem[0], problem[1]
+    return None
 
 
 def _without_parsed_fields(value: Any) -> Any:
@@ -214,6 +239,7 @@ def _require_mapping(value: Any, index: int) -> Mapping[str, Any]:
         raise InvalidMessage("it", "is text in a list; write {'role': 'user', 'content': …}", index)
     if not isinstance(value, Mapping):
         raise InvalidMessage("it", f"is a {type(value).__name__}; expected {_EXPECTED_INPUT}", index)
+    _require_json(value, index)
     return value
 
 
@@ -287,6 +313,12 @@ def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterable[Mess
         _require_fields(blocks, "tool_use", {"id": str, "name": str, "input": Mapping}, index)
         return [from_anthropic(blocks)]
     _require_fields(blocks, "tool_result", {"tool_use_id": str}, index)
+    for position, block in enumerate(blocks):
+        content = block.get("content") if block.get("type") == "tool_result" else None
+        if isinstance(content, (list, tuple)) and all(isinstance(part, Mapping) for part in content):
+            continue
+        if content is not None and not isinstance(content, str):
+            raise InvalidMessage(f"content[{position}].content", "is not text or a list of content blocks", index)
     return user_from_anthropic(blocks, str(message.get("role")))
 
 

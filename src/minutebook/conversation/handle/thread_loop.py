@@ -1,7 +1,7 @@
 """Runs coroutines in the caller's own thread, on an event loop that the thread keeps.
 
-That takes a fifth of the time of a switch to the background thread and back. The background loop is still needed for what
-belongs to one loop or continues between two calls: connections of a model's client, streams, and the renewal of a lease.
+That is faster than a switch to the background thread and back. The background loop is still needed for what belongs to
+one loop or continues between two calls: connections of a model's client, streams, and the renewal of a lease.
 """
 
 import asyncio
@@ -49,17 +49,20 @@ class _ThreadLoop:
         self.loop = asyncio.SelectorEventLoop(selector)
 
     def __del__(self) -> None:
-        if (
-            not self.loop.is_running()
-        ):  # in a forked process, it may be the copy of a loop that another thread was running
-            self.loop.close()
+        if self.loop.is_running():  # in a forked process: the copy of a loop that another thread was running
+            return
+        if self.process == os.getpid() and (tasks := asyncio.all_tasks(self.loop)):  # of a store's connections
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.wait(tasks))
+        self.loop.close()
 
 
 @contextmanager
 def _cancel_on_interrupt(task: "asyncio.Task[Any]") -> Iterator[None]:
     """Cancel the task on Ctrl-C, so that no statement of a transaction is interrupted; raise `KeyboardInterrupt` at the end.
 
-    `asyncio.Runner` does the same but takes 50 µs: it lets `signal` format the task. A program's own handler is kept.
+    `asyncio.Runner` does the same but is slower: it lets `signal` format the task. A program's own handler is kept.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 import apsw
 
@@ -54,7 +55,8 @@ class SqliteEngine:
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"reader of {path}")
         self._thread_state = threading.local()
         """The connection of the current thread, the identity of its file, and its busy handler."""
-        self._connections: list[apsw.Connection] = []
+        self._connections: WeakSet[apsw.Connection] = WeakSet()
+        """Open connections of reading threads. One whose thread has ended is closed and no longer here."""
         self._open = self._closed = False
         self._unindexed = 0
         self._inline_reads_from = 0.0
@@ -152,14 +154,14 @@ class SqliteEngine:
         db: apsw.Connection | None = getattr(self._thread_state, "db", None)
         file = file_identity(self._path)
         if db is not None and file != self._thread_state.file:
-            self._connections.remove(db)
+            self._connections.discard(db)
             db.close()
             db = None
         if db is None:
             self._thread_state.busy_handler = BusyHandler()
             db = open_reader(self._path, busy_handler=self._thread_state.busy_handler)
             self._thread_state.db, self._thread_state.file = db, file
-            self._connections.append(db)
+            self._connections.add(db)
         return db
 
     async def close(self) -> None:

@@ -106,7 +106,7 @@ class _DerivedTranscript:
         session: SessionProtocol | None,
         context: CurationContext,
     ) -> tuple[Transcript, tuple[NoteChain | None, ...]]:
-        if not isinstance(manager, IncrementalManager):
+        if not isinstance(manager, IncrementalManager) or manager.adds_messages:
             curated = curated_view(manager, source, session, context)
             transcript = source.derive(curated, source.indexes_of(curated.origins))
             repaired = transcript.coherent()

@@ -49,6 +49,8 @@ MANAGERS = {
     "steps": StepHistoryManager(),
     "steps, budget": ComposedManager((StepHistoryManager(), TokenBudgetManager(900))),
     "budget": TokenBudgetManager(2_000),
+    "budget, names": TokenBudgetManager(600, names=0.2),
+    "truncate, budget with names": ComposedManager((ToolResultTruncator(200), TokenBudgetManager(900, names=0.2))),
     "budget, tight": TokenBudgetManager(400, target=0.7, keep_results=2),
     "budget, no first request": TokenBudgetManager(600, preserve_first_request=False, reserve=100),
     "nothing composed": ComposedManager(()),

@@ -8,10 +8,13 @@ with messages appended, as prompt caches require.
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from minutebook.errors import CannotFit, InvalidSetting
 from minutebook.history.curation import Curated, NoteStatus, ViewNote
 from minutebook.history.incremental import IncrementalManager, IncrementalView, PreservedMessages, last_exchange
+from minutebook.history.names import NameIndex, names_in
 from minutebook.history.tool_results import cleared_result, with_middle_cut
 from minutebook.history.window import require_count
 from minutebook.record.message import Message, call_ids, is_result, is_user, text_of
@@ -48,6 +51,8 @@ class TokenBudgetManager(IncrementalManager):
     """Tokens of the budget reserved for other parts: tool schemas, the reply."""
     preserve_first_request: bool = True
     """Keep the first user message while it fits: it is often the task."""
+    names: float = 0.0
+    """Share of `max_tokens` for a list of the names in messages that a cut leaves out. 0 for no list; 0.06 is typical."""
     counter: TokenCounter | None = None
     """Token counter. Default: that of the transcript, or an exact counter for a plain list."""
 
@@ -57,6 +62,8 @@ class TokenBudgetManager(IncrementalManager):
         require_count("reserve", self.reserve)
         if not 0 < self.target <= 1:
             raise InvalidSetting("target", self.target, "a share above 0, at most 1")
+        if not 0 <= self.names < 1:
+            raise InvalidSetting("names", self.names, "a share from 0 to below 1")
         if self.limit <= 0:
             raise InvalidSetting("max_tokens", self.max_tokens, f"more than the reserve of {self.reserve}")
 
@@ -70,6 +77,10 @@ class TokenBudgetManager(IncrementalManager):
         """Maximum tokens of the messages after a cut."""
         return int(self.limit * self.target)
 
+    @property
+    def adds_messages(self) -> bool:
+        return self.names > 0
+
     def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
         return BudgetView(source, preserved, self)
 
@@ -81,6 +92,15 @@ class TokenBudgetManager(IncrementalManager):
 
     def default_counter(self) -> TokenCounter | None:
         return self.counter
+
+
+class NameList(NamedTuple):
+    """The message with the names of messages that are left out."""
+
+    message: Message
+    tokens: int
+    before: int
+    """The index in the source of the message that follows it."""
 
 
 class BudgetView(IncrementalView):
@@ -97,6 +117,7 @@ class BudgetView(IncrementalView):
         "_limit",
         "_manager",
         "_message_tokens",
+        "_name_list",
         "_tokens",
         "_tokens_of",
     )
@@ -112,6 +133,8 @@ class BudgetView(IncrementalView):
         )
         self._message_tokens: list[int] = []
         self._tokens = 0
+        self._name_list: NameList | None = None
+        """The list of names since the last cut. Its tokens are part of `_tokens`."""
         self._examined_results = 0
         """Number of the oldest results that were already examined: each was cleared if that made it smaller."""
 
@@ -160,7 +183,7 @@ class BudgetView(IncrementalView):
             self._message_tokens.copy(),
         )
         copy._examined_results, copy._tokens = self._examined_results, self._tokens
-        copy.seen, copy.note_chain = self.seen, self.note_chain
+        copy.seen, copy.note_chain, copy._name_list = self.seen, self.note_chain, self._name_list
         copy._cut()
         copy._require_fit()
         return copy
@@ -168,12 +191,20 @@ class BudgetView(IncrementalView):
     def to_curated(self) -> Curated:
         view = super().to_curated()
         view.tokens = self._tokens if self._has_source_counter else None
+        if self._name_list is not None:
+            view_index = self.view_index(self._name_list.before)
+            view.insert(view_index, self._name_list.message)
+            view.origins = [*view.origins[:view_index], None, *view.origins[view_index:]]
         return view
 
     def _cut(self) -> None:
         newest_exchange = last_exchange(self.source, self.seen)
         fixed = self._fixed_indexes()
         self.generation += 1
+        messages_before = self.messages.copy() if self._manager.names else []
+        if self._name_list is not None:
+            self._tokens -= self._name_list.tokens
+            self._name_list = None
         self._clear_results(fixed, newest_exchange)
         if self._tokens > self._manager.goal:
             goal = int(self._manager.goal * _DROP_FACTOR)
@@ -181,6 +212,29 @@ class BudgetView(IncrementalView):
             self._drop_exchanges({*fixed, *newest_exchange}, goal)
         if self._tokens > self._limit:
             self._fit(fixed, newest_exchange)
+        if self._manager.names:
+            self._add_name_list(messages_before)
+
+    def _add_name_list(self, messages_before: Sequence[Message]) -> None:
+        """List the names of the messages that are left out, before the first message that the cut has changed.
+
+        The prompt cache is lost from there on anyway.
+        """
+        index_of_names = self.source.remember(("names",), partial(NameIndex, self.source))
+        shown: set[str] = set()
+        for message, index in zip(self.messages, self.indexes, strict=True):
+            shown |= index_of_names.names_of(index) if message is self.source[index] else names_in(message)
+        max_tokens = min(int(self._manager.names * self._limit), self._limit - self._tokens)
+        name_list = index_of_names.list_message(shown, self.seen, max_tokens, self._counter)
+        if name_list is None:
+            return
+        first_change = next(
+            (at for at, pair in enumerate(zip(self.messages, messages_before, strict=False)) if pair[0] is not pair[1]),
+            len(self.messages) - 1,
+        )
+        before = self.source.exchange_of(self.indexes[first_change]).start
+        self._name_list = NameList(name_list, self._counter.message(name_list), before)
+        self._tokens += self._name_list.tokens
 
     def _fit(self, fixed: set[int], newest_exchange: range) -> None:
         """Clip the newest results and drop the first user message, until the view fits.

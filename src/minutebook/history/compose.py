@@ -107,7 +107,7 @@ class _DerivedTranscript:
         context: CurationContext,
     ) -> tuple[Transcript, tuple[NoteChain | None, ...]]:
         """Return the manager's current view of `source` as a transcript, with the view's notes."""
-        if not isinstance(manager, IncrementalManager):
+        if not isinstance(manager, IncrementalManager) or manager.adds_messages:
             curated = curated_view(manager, source, session, context)
             transcript = source.derive(curated, source.indexes_of(curated.origins))
             repaired = transcript.coherent()

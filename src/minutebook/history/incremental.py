@@ -157,6 +157,11 @@ class IncrementalManager(ContextualManager):
 
     __slots__ = ()
 
+    @property
+    def adds_messages(self) -> bool:
+        """Whether views may have messages that are not in the record. They are added by `IncrementalView.to_curated`."""
+        return False
+
     def curate(
         self,
         messages: Sequence[Message],

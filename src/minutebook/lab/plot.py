@@ -35,9 +35,10 @@ def svg(ours: Points, theirs: Points) -> str:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         _text(LEFT, 34, "Cost and recall of history policies", 20, weight="bold"),
         _text(LEFT, 58, "up and to the left is better", 13, colour="#666666"),
-        _text(WIDTH - RIGHT - 250, 58, "● minutebook", 13, colour=OURS, weight="bold"),
-        _text(WIDTH - RIGHT, 58, "● other libraries", 13, "end", colour=THEIRS, weight="bold"),
     ]
+    if theirs:
+        parts.append(_text(WIDTH - RIGHT - 250, 58, "● minutebook", 13, colour=OURS, weight="bold"))
+        parts.append(_text(WIDTH - RIGHT, 58, "● other libraries", 13, "end", colour=THEIRS, weight="bold"))
     for step in range(round(min_recall * 20), 21):
         level = step / 20
         parts.append(_line(LEFT, y(level), WIDTH - RIGHT, y(level), FAINT))

@@ -12,9 +12,10 @@ from typing import Any, Final, TypeAlias
 from minutebook.errors import CannotFit
 from minutebook.history.cache_cost import TYPICAL_PRICES, CacheLedger
 from minutebook.history.compose import PassthroughManager
+from minutebook.history.names import full_text
 from minutebook.history.protocol import HistoryManager
 from minutebook.history.view import view_of
-from minutebook.lab.sessions import RecordedCall, RecordedSession, Use, spoken_text
+from minutebook.lab.sessions import RecordedCall, RecordedSession, Use
 from minutebook.record.finding import errors
 from minutebook.record.message import Message, is_user, leading_system_count
 from minutebook.record.transcript import Transcript
@@ -137,7 +138,7 @@ class _Measured:
     def _value(self, message: Message) -> tuple[Message, int, str]:
         value = self._values.get(id(message))
         if value is None:
-            value = self._values[id(message)] = (message, self.session.counter.message(message), spoken_text(message))
+            value = self._values[id(message)] = (message, self.session.counter.message(message), full_text(message))
         return value
 
 

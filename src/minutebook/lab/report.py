@@ -111,7 +111,7 @@ class Report:
         }
 
     def difference(self, first: str, second: str, measure: str) -> tuple[float, float]:
-        """The 95 % interval of the second policy's measure minus the first's. If it contains 0, they cannot be told apart."""
+        """The 95 % interval of the second policy's measure minus the first's. If it contains 0, these sessions show no difference."""
         left, right = self.result(first).outcomes, self.result(second).outcomes
         compute = MEASURES[measure]
         return _interval(

@@ -4,7 +4,6 @@ An answer in a recording was written with everything in view. The names and line
 what a view should still contain at that call. They are found once per session, whatever the policies.
 """
 
-import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,18 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from minutebook.formats.registry import read
 from minutebook.formats.source import Source
-from minutebook.record.message import Message, call_ids, is_result, is_user, result_id, role_of, text_of
+from minutebook.history.names import NAME, full_text
+from minutebook.record.message import Message, call_ids, is_result, is_user, result_id, role_of
 from minutebook.tokens import TokenCounter, counter_for
 
-NAME: Final = re.compile(
-    r"(?:[\w.-]+/)+[\w.-]+|\b[\w-]+\.(?:py|ts|js|go|rs|json|md|yaml|yml|toml|sql|sh|txt)\b|\b[A-Z0-9]{6,}\b"
-    r"|\b[0-9a-f]{8,}\b|\b\d{4,}\b|[\w.+-]+@[\w-]+\.\w+|\b[a-z]+(?:_[a-z0-9]+)+\b|\b[a-z]+[A-Z]\w+\b"
-)
-"""Paths, file names, ids, hashes, numbers, mail addresses and identifiers."""
 OTHER_NAME: Final = re.compile(
     r"[A-Za-z0-9_$]+(?:[./:@#-]+[A-Za-z0-9_$]+)+|[A-Za-z]*\d[A-Za-z0-9]{3,}|[A-Za-z]+_[A-Za-z_]+|[A-Z][a-z]+[A-Z]\w+"
 )
@@ -66,7 +61,7 @@ class RecordedSession:
 
     @cached_property
     def texts(self) -> list[str]:
-        return [spoken_text(message) for message in self.messages]
+        return [full_text(message) for message in self.messages]
 
     @cached_property
     def calls(self) -> list[RecordedCall]:
@@ -108,30 +103,6 @@ def load_sessions(
                 if len(conversation.items) >= min_messages:
                     counter = counter_for(model or conversation.model)
                     yield RecordedSession(conversation.id or file.name, conversation.messages, counter)
-
-
-def spoken_text(message: Message) -> str:
-    """All text of a message: its content and the texts in the arguments of its calls, without JSON escapes."""
-    parts = [text_of(message)]
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or call.get("custom") or {}
-        arguments = function.get("arguments", function.get("input")) or ""
-        try:
-            parts.extend(_strings(json.loads(arguments)))
-        except (ValueError, RecursionError):
-            parts.append(str(arguments))
-    return "\n".join(parts)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _strings(inner)
 
 
 def _long_lines(text: str) -> Iterator[str]:

@@ -148,6 +148,6 @@ def _notes(report: Report) -> str:
     names = [result.name for result in report.results if result.name != FULL]
     if len(names) > 1:
         low, high = report.difference(names[0], names[1], "cost")
-        verdict = "cannot be told apart by cost" if low <= 0 <= high else f"differ in cost by {low:+.2f} to {high:+.2f}"
+        verdict = "show no difference in cost" if low <= 0 <= high else f"differ in cost by {low:+.2f} to {high:+.2f}"
         notes.append(f"{names[0]} and {names[1]} {verdict} on these sessions.")
     return "\n".join(notes)

@@ -1,6 +1,9 @@
 """A model call of a stored conversation, without a service around it."""
 
 import asyncio
+import itertools
+import threading
+from typing import ClassVar
 
 import pytest
 
@@ -106,3 +109,37 @@ def test_the_bypass_is_an_error_of_ours_whatever_the_manager_raised(change, reas
     view = view_of([{"role": "user", "content": "Hello"}], manager)
 
     assert (view.messages, manager.bypass) == ([{"role": "user", "content": "Hello"}], reason)
+
+
+class ThreadNotingMessage(dict):
+    """A message that notes the threads that read its role."""
+
+    threads: ClassVar[set] = set()
+
+    def get(self, key, default=None):
+        if key == "role":
+            self.threads.add(threading.get_ident())
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("count", [2, 1_001])
+def test_many_new_messages_are_converted_to_entries_in_a_thread(count):
+    async def threads_of_begin():
+        settings = CallSettings(
+            conversation="c",
+            model="small",
+            policy=policy_named("passthrough", CONFIG, model=ModelInfo("large", max_input_tokens=1_000_000)),
+            counter=counter_for(None),
+            run_id="run",
+            request_id="request",
+        )
+        roles = itertools.cycle(["user", "assistant"])
+        messages = [ThreadNotingMessage(role=next(roles), content="Hi") for _ in range(count)]
+        store = MemoryStore()
+        call = ModelCall(store, settings, None, messages)
+        ThreadNotingMessage.threads.clear()
+        await call.begin()
+        assert (await store.header("c")).length == count
+        return set(ThreadNotingMessage.threads)
+
+    assert (asyncio.run(threads_of_begin()) == {threading.get_ident()}) is (count == 2)

@@ -36,6 +36,20 @@ def test_nothing_outside_of_the_folder_is_read(path, tmp_path: Path):
         called(builtin_tools("files", root=root), "read_file", path=path)
 
 
+@pytest.mark.parametrize("path", ["secret", "./secret", "link", "hard"])
+def test_a_hidden_file_does_not_exist_for_the_model(path, tmp_path: Path):
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    (tmp_path / "link").symlink_to(secret)
+    (tmp_path / "hard").hardlink_to(secret)
+    (tmp_path / "open").write_text("y")
+    tools = builtin_tools("files", root=tmp_path, hidden=[secret, tmp_path / "absent"])
+
+    assert called(tools, "list_directory") == "open"
+    with pytest.raises(ToolValidationError, match="does not exist"):
+        called(tools, "read_file", path=path)
+
+
 def test_a_folder_is_no_file_and_a_file_no_folder(tmp_path: Path):
     (tmp_path / "a").write_text("x")
     tools = builtin_tools("files", root=tmp_path)

@@ -15,6 +15,7 @@ CALLERS = {
     "read": {"tenant": "acme", "scopes": ("read",)},
     "chat": {"tenant": "acme", "scopes": ("chat",)},
     "write": {"tenant": "acme", "scopes": ("write",)},
+    "metrics": {"tenant": "acme", "scopes": ("metrics",)},
     "another tenant": {"tenant": "other"},
     "another recipient": {"tenant": "acme", "recipient": "bob"},
 }
@@ -24,6 +25,8 @@ def required_scope(method, path):
     """The scope that the documentation names for a route."""
     if path in OPEN:
         return None
+    if path == "/metrics":
+        return "metrics"
     if path.startswith("/v1/models") or path in {"/v1/chat/completions", "/v1/responses"}:
         return "chat"
     if path.startswith("/threads") and method == "post":
@@ -60,7 +63,7 @@ def test_every_route_checks_its_caller(here, name):
                 is_right = status == 200
             elif name in {"no key", "a wrong key"}:
                 is_right = status == 401
-            elif name in {"read", "chat", "write"}:
+            elif name in {"read", "chat", "write", "metrics"} or scope == "metrics":  # an admin key has no metrics
                 is_right = (status == 403) == (name != scope)
             else:
                 is_right = status == 404 if has_ids and "recipient" not in path else status not in {401, 403, 500}

@@ -93,6 +93,31 @@ def test_an_optional_database_that_is_unavailable_at_the_start_is_not_needed(tmp
     assert answers[1].json()["status"] == "unrecorded"
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-forwarded-for": "203.0.113.7"},
+        {"forwarded": "for=203.0.113.7"},
+        {"x-real-ip": "203.0.113.7"},
+        {"host": "chat.example.com"},
+        {"origin": "https://chat.example.com"},
+    ],
+    ids=lambda headers: next(iter(headers)),
+)
+def test_without_its_keys_an_optional_database_admits_only_this_machine(headers, tmp_path):
+    config = "database: {optional: true}\n"
+    with (
+        served(db="postgresql://127.0.0.1:1/none", config=config, folder=tmp_path) as here,
+        here.http(headers={"x-conversation-id": "c"}) as http,
+    ):
+        token = {"authorization": "Bearer mb_0123456789ab_" + "x" * 43}
+        local = [chat(http), chat(http, headers=token)]
+        remote = [chat(http, headers=headers), respond(http, headers=headers), chat(http, headers=headers | token)]
+
+    assert [answer.status_code for answer in local] == [200, 200]
+    assert [answer.status_code for answer in remote] == [503, 503, 503]
+
+
 class FullStore(MemoryStore):
     """A store on a full disk: it can be read, but not written."""
 

@@ -6,11 +6,11 @@ from minutebook.testing import ScriptedModel
 from tests.service.serving import served
 from tests.store.postgres.test_round_trips import proxy  # noqa: F401 - a fixture
 
-MAX_ROUND_TRIPS = 8
+MAX_ROUND_TRIPS = 7
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_completion_takes_at_most_8_round_trips(proxy, stream):  # noqa: F811 - the fixture
+def test_a_completion_takes_at_most_7_round_trips(proxy, stream):  # noqa: F811 - the fixture
     model = ScriptedModel(otherwise="Yes.")
     counts = []
     with served(model, db=proxy.url) as server:

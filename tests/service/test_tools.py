@@ -9,8 +9,9 @@ import pytest
 from minutebook.agent.mcp import BuiltinTools, McpProcess, McpServer, PythonFunction, Secret
 from minutebook.errors import InvalidPrompt, InvalidSetting, MissingSetting, ToolServerFailed
 from minutebook.prompt.tools import ToolContext
-from minutebook.service.agent_tools import ConfiguredTools, tool_origins
+from minutebook.service.agent_tools import ConfiguredTools, own_files, tool_origins
 from minutebook.service.config.schema import ToolConfig
+from tests.service.serving import served
 
 SERVER = Path(__file__).parents[1] / "dsl" / "toolserver.py"
 COMMAND = shlex.join([sys.executable, str(SERVER)])
@@ -52,6 +53,21 @@ def test_file_tools_use_the_given_root(tmp_path):
 
     read = next(tool for tool in asyncio.run(work()) if tool.name == "read_file")
     assert read.call('{"path": "a.txt"}', context=None).render() == "hello"
+
+
+@pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])
+def test_file_tools_do_not_read_the_files_of_the_service(tmp_path, monkeypatch, form):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("hello")
+    config = "tools: [{builtin: files}]"
+    with served(db=form.format(tmp_path / "chat one.db"), config=config, folder=tmp_path) as here:
+        http = here.http()
+        http.post("/v1/conversations")
+        assert {"chat one.db", "llm_config.yaml", "a.txt"} <= {path.name for path in tmp_path.iterdir()}
+        tools = asyncio.run(ConfiguredTools(here.service.config.tools, hidden=own_files(here.service)).tools())
+
+    listing = next(tool for tool in tools if tool.name == "list_directory")
+    assert listing.call("{}", context=None).render() == "a.txt"
 
 
 def test_a_server_is_started_with_its_secrets_and_stopped(tmp_path):

@@ -63,6 +63,27 @@ def test_a_second_message_waits_for_the_first(endpoint):
         assert "Second." in second.result().text
 
 
+@pytest.mark.parametrize("on_disconnect", ["cancel", "continue"])
+def test_a_new_message_takes_over_a_run_that_ends_with_its_client(endpoint, on_disconnect, tmp_path):
+    gate = Gate()
+    config = f"server: {{on_disconnect: {on_disconnect}, wait_seconds: {20 if on_disconnect == 'cancel' else 0}}}"
+    model = ScriptedModel(slow(1) + say("First."), "Second.")
+    with served(model, config=config, folder=tmp_path, wait=gate.wait) as here:
+        path, body = sent_to(here, endpoint)
+        with here.http().stream("POST", path, json=body, headers=HERE) as response:
+            next(response.iter_lines())
+            assert gate.reached.wait(20)
+        second = here.http().post(path, json=body, headers={**HERE, "x-history-resend": "new"})
+        gate.open()
+
+    if on_disconnect == "cancel":
+        assert second.status_code == 200
+        assert "Second." in second.text
+    else:
+        assert second.status_code == 409
+        assert second.headers["retry-after-ms"]
+
+
 @pytest.mark.parametrize("name", ["chat", "responses"])
 def test_an_unrecorded_answer_stops_with_its_client(name):
     gate = Gate()

@@ -22,8 +22,8 @@ BUILTINS: Final[Mapping[str, tuple[str, ...]]] = {
 """The name of a builtin → the names of its tools."""
 
 
-def builtin_tools(name: str, *, root: Path) -> Sequence[AnyTool]:
-    """The tools of a builtin. Those for files can only read files under `root`.
+def builtin_tools(name: str, *, root: Path, hidden: Collection[Path] = ()) -> Sequence[AnyTool]:
+    """The tools of a builtin. Those for files can only read files under `root`, and not the `hidden` ones.
 
     Raises:
         InvalidSetting: no builtin has that name.
@@ -32,7 +32,7 @@ def builtin_tools(name: str, *, root: Path) -> Sequence[AnyTool]:
         case "clock":
             functions: tuple[Callable[..., Any], ...] = (current_time,)
         case "files":
-            functions = _file_functions(root.resolve())
+            functions = _file_functions(root.resolve(), hidden)
         case _:
             raise InvalidSetting("builtin", name, f"one of {', '.join(BUILTINS)}")
     return [tool(function, idempotent=True) for function in functions]
@@ -43,12 +43,15 @@ def current_time() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _file_functions(root: Path) -> tuple[Callable[..., Any], ...]:
+def _file_functions(root: Path, hidden: Collection[Path]) -> tuple[Callable[..., Any], ...]:
+    def is_hidden(path: Path) -> bool:
+        return any(file.exists() and path.exists() and path.samefile(file) for file in hidden)
+
     def existing_path(path: str) -> Path:
         target = (root / path).resolve()
         if not target.is_relative_to(root):
             raise ToolValidationError(f"{path} is outside the working folder, which is the only one that can be read.")
-        if not target.exists():
+        if not target.exists() or is_hidden(target):
             raise ToolValidationError(f"{path} does not exist.")
         return target
 
@@ -57,7 +60,8 @@ def _file_functions(root: Path) -> tuple[Callable[..., Any], ...]:
         target = existing_path(path)
         if not target.is_dir():
             raise ToolValidationError(f"{path} is a file, not a folder.")
-        return "\n".join(sorted(f"{item.name}/" if item.is_dir() else item.name for item in target.iterdir()))
+        items = [item for item in target.iterdir() if not is_hidden(item)]
+        return "\n".join(sorted(f"{item.name}/" if item.is_dir() else item.name for item in items))
 
     def read_file(path: Annotated[str, "relative to the working folder"]) -> str:
         """Read a text file."""
@@ -89,9 +93,13 @@ class Toolbox:
         environment: Mapping[str, str],
         root: Path,
         *,
+        hidden: Collection[Path] = (),
         on_restart: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`on_restart` is called with the name of a server before it is started again."""
+        """`hidden` are files that the builtin tools do not read.
+
+        `on_restart` is called with the name of a server before it is started again.
+        """
         self._names = tuple(sources)
         self._tools: dict[str, Sequence[AnyTool]] = {}
         self._servers: dict[str, ToolServer] = {}
@@ -100,7 +108,7 @@ class Toolbox:
                 case McpServer() | McpProcess():
                     self._servers[name] = ToolServer(name, source, environment, root, on_restart=on_restart)
                 case BuiltinTools():
-                    self._tools[name] = builtin_tools(source.name, root=root)
+                    self._tools[name] = builtin_tools(source.name, root=root, hidden=hidden)
                 case PythonFunction():
                     self._tools[name] = [_function_tool(name, source)]
                 case _:

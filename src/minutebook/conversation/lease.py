@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from minutebook.errors import ConversationBusy, LeaseLost, StoreUnavailable
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease
+from minutebook.store.types import Lease, LeasedConversation, LoadedConversation
 
 _POLL_SECONDS: Final = 0.1
 _LOG: Final = logging.getLogger("minutebook.service")
@@ -18,12 +18,20 @@ _LOG: Final = logging.getLogger("minutebook.service")
 
 @asynccontextmanager
 async def hold_lease(
-    store: ConversationStore, conversation: str, holder: str, *, seconds: float, wait: bool = False
+    store: ConversationStore,
+    conversation: str,
+    holder: str,
+    *,
+    seconds: float,
+    wait: bool = False,
+    load: bool = False,
+    folded: bool = False,
 ) -> AsyncIterator["RenewedLease"]:
     """Hold the conversation's lease for this block. It is renewed after every third of its duration.
 
     If another holder takes the lease over, the current task is cancelled and the block raises `LeaseLost`. With `wait`,
-    a lease that expires within `seconds` is waited for: its holder may have crashed.
+    a lease that expires within `seconds` is waited for: its holder may have crashed. With `load`, the conversation is
+    loaded together with the lease; `folded` is that of `ConversationStore.load`.
 
     Raises:
         ConversationBusy: another holder has the lease.
@@ -31,8 +39,11 @@ async def hold_lease(
     """
     if wait:
         await _wait_for_crashed_holder(store, conversation, holder, seconds=seconds)
-    lease = await store.acquire_lease(conversation, holder, seconds=seconds)
-    renewed_lease = RenewedLease(store, lease, seconds, asyncio.current_task())
+    if load:
+        leased = await store.acquire_and_load(conversation, holder, seconds=seconds, folded=folded)
+    else:
+        leased = LeasedConversation(await store.acquire_lease(conversation, holder, seconds=seconds), None)
+    renewed_lease = RenewedLease(store, leased.lease, seconds, asyncio.current_task(), leased.loaded)
     renewed_lease.start_renewal()
     try:
         yield renewed_lease
@@ -69,6 +80,8 @@ class RenewedLease:
     seconds: float
     owner: "asyncio.Task[Any] | None"
     """Cancelled if another holder takes the lease."""
+    loaded: LoadedConversation | None = None
+    """The conversation when the lease was acquired; None if it did not exist, or was not loaded."""
     lost: LeaseLost | None = None
     """Set when another holder has taken the lease, or the conversation was erased."""
     is_released: bool = False

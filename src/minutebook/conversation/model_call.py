@@ -38,6 +38,8 @@ from minutebook.wire.write import without_own_keys
 _LOG: Final = logging.getLogger("minutebook.service")
 _APPEND_ATTEMPTS: Final = 3
 """Maximum attempts to store an answer. An attempt fails if another process appends messages without the lease."""
+_MAX_INLINE_MESSAGES: Final = 1_000
+"""More new messages are converted to entries in a thread: other requests are answered meanwhile."""
 AnswerDocuments = Callable[[int], Sequence[NewDocument]]
 """Returns the documents to store with an answer, given the position of the answer's first entry."""
 
@@ -283,9 +285,13 @@ class ModelCall:
         if self._stored_length and not self._new_messages:
             await self._put(documents)
             return
+        if len(self._new_messages) > _MAX_INLINE_MESSAGES:
+            entries = await asyncio.to_thread(self.entries, self._new_messages)
+        else:
+            entries = self.entries(self._new_messages)
         self.version = await self._store.append(
             self.call.conversation,
-            self.entries(self._new_messages),
+            entries,
             expected_version=self.version,
             lease=self.call.lease,
             documents=documents,

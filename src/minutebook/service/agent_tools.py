@@ -5,11 +5,12 @@ import os
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import unquote
 
 from fastapi import Depends, Request
 
@@ -39,13 +40,15 @@ class ConfiguredTools:
         *,
         environment: Mapping[str, str] | None = None,
         root: Path | None = None,
+        hidden: Collection[Path] = (),
         on_restart: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`on_restart` is called with the name of a tool server before it is started again."""
+        """`hidden` and `on_restart` are those of `Toolbox`."""
         self._toolbox = Toolbox(
             tool_origins(config),
             os.environ if environment is None else environment,
             Path.cwd() if root is None else root,
+            hidden=hidden,
             on_restart=on_restart,
         )
 
@@ -112,6 +115,16 @@ def _secrets(variables: Mapping[str, str]) -> tuple[tuple[str, Secret], ...]:
     return tuple((name, Secret(env=variable)) for name, variable in variables.items())
 
 
+def own_files(service: Service) -> list[Path]:
+    """The files of the service, which no tool may read: its configuration, and its database with SQLite's extra files."""
+    loaded = service.holder.current
+    files = [Path(file) for file in (loaded.path, loaded.config.models_file) if file is not None]
+    url = loaded.config.database.url or ""
+    database = unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else url
+    files += [Path(database + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+    return files
+
+
 UNAVAILABLE_SECONDS: Final = 1.0
 """How long an optional database is not used after it was unavailable."""
 _MAX_LOADED_MODELS: Final = 64
@@ -158,7 +171,11 @@ class Agents:
         async with self._tools_lock:
             configured = next((tools for config, tools in self._tools if config == current_config), None)
             if configured is None:
-                configured = ConfiguredTools(current_config, on_restart=self._service.metrics.count_tool_server_restart)
+                configured = ConfiguredTools(
+                    current_config,
+                    hidden=own_files(self._service),
+                    on_restart=self._service.metrics.count_tool_server_restart,
+                )
                 self._tools.append((current_config, configured))
             return await configured.tools()
 

@@ -83,8 +83,12 @@ class AnswerJob:
         """Send a failure after the first event. Empty if `_execute` sends its failures itself."""
 
     @asynccontextmanager
-    async def lease(self, conversation: str, *, wait: bool = True) -> AsyncIterator[RenewedLease]:
+    async def lease(
+        self, conversation: str, *, wait: bool = True, load: bool = False, folded: bool = False
+    ) -> AsyncIterator[RenewedLease]:
         """Hold a conversation's lease for this block. With `wait`, an earlier request may finish within `wait_seconds`.
+
+        `load` and `folded` are those of `hold_lease`.
 
         Raises:
             ConversationBusy: another holder has the lease.
@@ -95,7 +99,14 @@ class AnswerJob:
         async with AsyncExitStack() as leases:
             lease: RenewedLease | None = None
             while lease is None:
-                attempt = hold_lease(self.store, conversation, self.run.id, seconds=self.service.lease_seconds)
+                attempt = hold_lease(
+                    self.store,
+                    conversation,
+                    self.run.id,
+                    seconds=self.service.lease_seconds,
+                    load=load,
+                    folded=folded,
+                )
                 try:
                     lease = await leases.enter_async_context(attempt)
                 except ConversationBusy:

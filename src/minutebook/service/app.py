@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.telemetry import TelemetryConfig
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 
 from minutebook import __version__
@@ -218,9 +219,9 @@ async def check_readiness(service: CurrentService, agents: CurrentAgents) -> Res
     return JsonResponse({"status": "ok", "database": "ok", "active_runs": service.runs.active, **tool_servers})
 
 
-@router.get("/metrics", dependencies=[require_scope("read")], response_class=PlainTextResponse)
+@router.get("/metrics", dependencies=[require_scope("metrics")], response_class=PlainTextResponse)
 async def get_metrics(service: CurrentService) -> Response:
-    """The metrics in Prometheus format."""
+    """The metrics of all tenants in Prometheus format. A key needs the scope `metrics`."""
     return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
 
@@ -238,6 +239,14 @@ async def get_limits(service: CurrentService, caller: Annotated[Caller, require_
 
 _NO_TELEMETRY: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 """FastAPI's telemetry is off, because its exceptions and traces quote request content. The service has its own."""
+
+
+_EXPOSED_HEADERS: Final = (
+    *("x-request-id", "x-conversation-id", "x-conversation-branch", "retry-after", "retry-after-ms", "etag"),
+    *("x-history", "x-history-request", "x-history-tokens", "x-history-reconcile", "x-history-bypass"),
+    "idempotent-replayed",
+)
+"""Response headers that scripts of other origins may read."""
 
 
 def create_app(service: Service) -> FastAPI:
@@ -266,6 +275,14 @@ def create_app(service: Service) -> FastAPI:
         metrics=service.metrics,
         telemetry=service.telemetry,
     )
+    if service.config.server.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=service.config.server.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=_EXPOSED_HEADERS,
+        )
     # The most used routes are added directly: FastAPI searches each included router on every request.
     app.router.routes += completions.router.routes
     for module in (responses, conversations, item_routes, context_routes):

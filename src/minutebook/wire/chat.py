@@ -76,7 +76,9 @@ def provider_message_to_entry(
         "provider": provider,
         "model": model,
     }
-    return ConversationEntry(**fields, extras=_extras(_plain_message(ConversationEntry(**fields)), msg))
+    entry = ConversationEntry(**fields)
+    extras = _extras(_plain_message(entry), msg)
+    return ConversationEntry(**fields, extras=extras) if extras else entry
 
 
 def new_entries(
@@ -144,7 +146,8 @@ def _tool_call(raw_call: Mapping[str, Any], call_index: int, index: int) -> Tool
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise InvalidMessage(f"tool_calls[{call_index}].function.name", "is missing; every call names its tool", index)
     call = ToolCall(raw_call["id"], function["name"], _arguments(function))
-    return ToolCall(call.id, call.name, call.arguments, extras=_extras(_call_to_provider(call), raw_call))
+    extras = _extras(_call_to_provider(call), raw_call)
+    return ToolCall(call.id, call.name, call.arguments, extras=extras) if extras else call
 
 
 def _arguments(function: Mapping[str, Any]) -> str:
@@ -156,6 +159,8 @@ def _arguments(function: Mapping[str, Any]) -> str:
 
 def _call_to_provider(call: ToolCall) -> dict[str, Any]:
     plain = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    if not call.extras:
+        return plain
     original = call.extras.get("function", call.extras.get("custom"))
     extras = dict(call.extras)
     if isinstance(original, Mapping) and (original.get("name") != call.name or _arguments(original) != call.arguments):
@@ -184,12 +189,17 @@ def _extras(plain: Message, msg: Message) -> dict[str, Any]:
     absent = [key for key in plain if key not in msg]
     if absent:
         extras[_ABSENT] = absent
-    if list(msg) != [key for key in plain if key in msg] + [key for key in msg if key not in plain]:
-        extras[_ORDER] = list(msg)
+    order = list(msg)
+    if order != list(plain) and order != [key for key in plain if key in msg] + [
+        key for key in msg if key not in plain
+    ]:
+        extras[_ORDER] = order
     return extras
 
 
 def _with_extras(plain: dict[str, Any], extras: Mapping[str, Any]) -> dict[str, Any]:
+    if not extras:
+        return plain
     absent = extras.get(_ABSENT, ())
     message = {key: value for key, value in plain.items() if key not in absent or (key == "content" and value)}
     for key, value in extras.items():
@@ -216,6 +226,8 @@ def _is_outdated(key: str, value: Any, plain: Mapping[str, Any]) -> bool:
 
 def _is_same_json(left: Any, right: Any) -> bool:
     """Whether two values have the same JSON text: 1, 1.0 and true differ, and the order of keys matters."""
+    if left is right:
+        return True
     if isinstance(left, dict) and isinstance(right, dict):
         return list(left) == list(right) and all(_is_same_json(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):

@@ -57,6 +57,60 @@ def test_a_request_is_accepted_after_the_wait_in_the_header():
     assert count_request(limiter) is not None
 
 
+@pytest.mark.fuzz
+@given(
+    st.integers(1, 20),
+    st.lists(st.tuples(st.integers(0, 2), st.floats(0, 20)), max_size=80),
+)
+def test_replicas_that_exchange_their_counts_share_the_limit(limit, requests):
+    clock, store = Clock(), MemoryStore()
+    replicas = [limiter_on(store, clock, requests_per_minute=limit) for _ in range(3)]
+
+    async def accepted():
+        count = 0
+        for number, pause in requests:
+            clock.pass_by(pause)
+            count += count_request(replicas[number]) is None
+            for replica in replicas:
+                await replica.flush()
+        return count
+
+    unseen = len(replicas) - 1  # the first request of a key on each replica
+    assert asyncio.run(accepted()) <= limit + unseen + clock.monotonic() * limit / 60 + 1e-6
+
+
+def test_a_burst_on_two_replicas_is_deducted_from_both():
+    clock, store = Clock(), MemoryStore()
+    replicas = [limiter_on(store, clock, requests_per_minute=10) for _ in range(2)]
+
+    async def main():
+        assert [count_request(each) for each in replicas for _ in range(10)] == [None] * 20
+        for replica in [*replicas, *replicas]:
+            await replica.flush()
+        clock.pass_by(59)
+        assert all(count_request(replica) is not None for replica in replicas)
+        clock.pass_by(10)
+        assert all(count_request(replica) is None for replica in replicas)
+
+    asyncio.run(main())
+
+
+def test_an_idle_replica_does_not_refuse_the_key_of_a_busy_one():
+    clock, store = Clock(), MemoryStore()
+    busy, idle = (limiter_on(store, clock, requests_per_minute=60) for _ in range(2))
+
+    async def main():
+        for _ in range(600):
+            clock.pass_by(2)
+            assert count_request(busy) is None
+            await busy.flush()
+        assert count_request(idle) is None
+        await idle.flush()
+        assert count_request(idle) is None
+
+    asyncio.run(main())
+
+
 def test_a_key_has_its_own_limit_and_its_own_minute():
     limiter = limiter_on(MemoryStore(), Clock(), requests_per_minute=1)
     fast = Caller("acme", "k2", requests_per_minute=3)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from minutebook.service.http.middleware import CLIENT_CLOSED_REQUEST, request_id_of
 from tests.service.guarded import MOST_BYTES, Guarded
+from tests.service.serving import served
 
 
 def error_of(answer):
@@ -209,3 +210,26 @@ def test_no_body_causes_a_server_error(body):
 
     assert answer.status_code in {200, 400}
     json.loads(answer.content)
+
+
+def test_pages_of_listed_origins_may_call_the_service(tmp_path):
+    config = "server: {cors_origins: ['https://chat.example.com']}\n"
+    with served(config=config, folder=tmp_path) as here, here.http() as http:
+        preflight = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        allowed = http.options("/v1/chat/completions", headers={"origin": "https://chat.example.com", **preflight})
+        denied = http.options("/v1/chat/completions", headers={"origin": "https://evil.example.com", **preflight})
+        answer = http.get("/healthz", headers={"origin": "https://chat.example.com"})
+
+    assert (allowed.status_code, denied.status_code) == (200, 400)
+    assert allowed.headers["access-control-allow-origin"] == "https://chat.example.com"
+    assert "authorization" in allowed.headers["access-control-allow-headers"]
+    assert "access-control-allow-origin" not in denied.headers
+    assert answer.headers["access-control-allow-origin"] == "https://chat.example.com"
+    assert "x-conversation-id" in answer.headers["access-control-expose-headers"]
+
+
+def test_without_the_setting_no_other_origin_is_allowed():
+    with served() as here, here.http() as http:
+        answer = http.get("/healthz", headers={"origin": "https://chat.example.com"})
+
+    assert "access-control-allow-origin" not in answer.headers

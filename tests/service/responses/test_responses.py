@@ -313,7 +313,7 @@ def test_the_same_key_gets_the_same_answer(stream):
         first = client.post("/responses", body=asked, cast_to=str, options={"headers": headers})
         again = client.post("/responses", body=asked, cast_to=str, options={"headers": headers})
 
-        assert first == again
+        assert first.replace(": ping\n\n", "") == again.replace(": ping\n\n", "")  # a slow machine sends pings
         assert len(here.provider.requests) == 1
         other = here.http().post("/v1/responses", json={**asked, "input": "Ho"}, headers=headers)
         assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_conflict")

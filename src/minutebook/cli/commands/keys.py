@@ -41,10 +41,10 @@ def command() -> None:
     "--scope",
     "scopes",
     multiple=True,
-    type=click.Choice(("chat", "read", "write", "admin")),
+    type=click.Choice(("chat", "read", "write", "admin", "metrics")),
     default=("chat", "read", "write"),
     show_default=True,
-    help="Permission: call models (chat), read or change conversations, manage keys (admin). Can be repeated. Example: --scope chat --scope read",
+    help="Permission: call models (chat), read or change conversations, all of these (admin), read the metrics of all tenants (metrics). Can be repeated. Example: --scope chat --scope read",
 )
 @click.option(
     "--recipient", metavar="R", help="Restrict the key to conversations of this recipient. Example: --recipient alice"

@@ -31,9 +31,12 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.rules import MAX_PAGE_ITEMS, now
 from minutebook.store.types import Document, NewDocument, require_name
 
-Scope = Literal["chat", "read", "write", "admin"]
-SCOPES: Final[tuple[Scope, ...]] = ("chat", "read", "write", "admin")
-"""Call models, read conversations, change conversations; `admin` includes all of them."""
+Scope = Literal["chat", "read", "write", "admin", "metrics"]
+SCOPES: Final[tuple[Scope, ...]] = ("chat", "read", "write", "admin", "metrics")
+"""Call models, read conversations, change conversations; `admin` includes these three.
+
+`metrics` is the only scope that reads figures of all tenants. `admin` does not include it: a key belongs to one tenant.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Caller:
     tokens_per_day: int | None = None
 
     def has_scope(self, scope: Scope) -> bool:
-        return scope in self.scopes or "admin" in self.scopes
+        return scope in self.scopes or (scope != "metrics" and "admin" in self.scopes)
 
 
 RESERVED_TENANT: Final = "_minutebook"

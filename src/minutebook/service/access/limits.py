@@ -1,4 +1,4 @@
-"""Rate limits and daily token quotas of API keys, checked before the provider is called.
+"""Rate limits (see `rate_limit`) and daily token quotas of API keys, checked before the provider is called.
 
 Token quotas are shared by all replicas and survive restarts. Each replica has its own document per key and day, so
 replicas neither wait for each other nor overwrite each other. A replica claims a block of tokens in its document before
@@ -18,8 +18,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import uuid4
 
-from minutebook.errors import ConversationNotFound, RequestRefused, StoreUnavailable, VersionConflict
+from minutebook.errors import ConversationNotFound, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import RESERVED_TENANT, Caller
+from minutebook.service.access.rate_limit import RequestRates, put_tally, tally_of
 from minutebook.service.http.errors import DO_NOT_RETRY
 from minutebook.service.http.responses import iterate_pages
 from minutebook.store.base import ConversationStore
@@ -88,8 +89,8 @@ class TokenQuota:
     def __init__(
         self, store: ConversationStore, *, clock: Callable[[], datetime] = now, optional: bool = False
     ) -> None:
-        self._store = store.for_tenant(RESERVED_TENANT).with_expiry(None)
-        self._clock, self._optional = clock, optional
+        self.store = store.for_tenant(RESERVED_TENANT).with_expiry(None)
+        self.clock, self._optional = clock, optional
         self._replica = uuid4().hex
         self._days: dict[str, _KeyDay] = {}
 
@@ -126,7 +127,7 @@ class TokenQuota:
                 except StoreUnavailable:
                     _LOG.warning("token counts were not stored: the database is unavailable")
                     return
-        today = self._clock().astimezone(UTC).date().isoformat()
+        today = self.clock().astimezone(UTC).date().isoformat()
         self._days = {key: day for key, day in self._days.items() if day.date == today or day.reserved}
 
     async def _flush_day(self, day: _KeyDay, *, closing: bool) -> None:
@@ -160,14 +161,14 @@ class TokenQuota:
     def _exhausted(self, day: _KeyDay, limit: int) -> QuotaExhausted:
         if day.others_used + day.used < limit:
             return QuotaExhausted(1.0, for_today=False)
-        return QuotaExhausted(max(1.0, (day.ends_at - self._clock()).total_seconds()), for_today=True)
+        return QuotaExhausted(max(1.0, (day.ends_at - self.clock()).total_seconds()), for_today=True)
 
     async def _read_others(self, day: _KeyDay) -> None:
         """Read what other replicas have claimed and used, including replicas that no longer run."""
-        conversation, claimed, used = _conversation_of(day.key_id), 0, 0
+        conversation, claimed, used = tally_of(day.key_id), 0, 0
         with suppress(ConversationNotFound):
             async for document in iterate_pages(
-                lambda cursor: self._store.documents(conversation, _KIND, cursor=cursor, limit=MAX_PAGE_ITEMS)
+                lambda cursor: self.store.documents(conversation, _KIND, cursor=cursor, limit=MAX_PAGE_ITEMS)
             ):
                 body = document.body
                 if body["date"] == day.date and body["replica"] != self._replica:
@@ -175,7 +176,7 @@ class TokenQuota:
         day.others_claimed, day.others_used = claimed, used
 
     async def _write(self, day: _KeyDay, claimed: int) -> None:
-        conversation, used = _conversation_of(day.key_id), day.used
+        used = day.used
         body = {"date": day.date, "replica": self._replica, "claimed": claimed, "used": used}
         document = NewDocument(
             _KIND,
@@ -184,47 +185,17 @@ class TokenQuota:
             expires_at=day.ends_at + timedelta(days=1),
             replace=True,
         )
-        try:
-            await self._store.put_document(conversation, document)
-        except ConversationNotFound:
-            with suppress(VersionConflict):
-                await self._store.append(conversation, [], expected_version=0)
-            await self._store.put_document(conversation, document)
+        await put_tally(self.store, day.key_id, document)
         day.claimed, day.stored_used = claimed, used
 
     def _today(self, key_id: str) -> _KeyDay:
-        at = self._clock().astimezone(UTC)
+        at = self.clock().astimezone(UTC)
         date = at.date().isoformat()
         day = self._days.get(key_id)
         if day is None or day.date != date:
             midnight = at.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
             day = self._days[key_id] = _KeyDay(key_id, date, midnight)
         return day
-
-
-def _conversation_of(key_id: str) -> str:
-    return f"tally:{key_id}"
-
-
-_MINUTE: Final = 60.0
-
-
-class TokenBucket:
-    """A token bucket: allows `per_minute` requests per minute, evenly or as one burst after an idle minute."""
-
-    def __init__(self, per_minute: int, at: float) -> None:
-        self.per_minute = per_minute
-        self._available = float(per_minute)
-        self._refilled_at = at
-
-    def take(self, at: float) -> float:
-        """Take one request and return 0, or return the seconds until the next one is available."""
-        refill = (at - self._refilled_at) * self.per_minute / _MINUTE
-        self._available, self._refilled_at = min(self.per_minute, self._available + refill), at
-        if self._available < 1:
-            return (1 - self._available) * _MINUTE / self.per_minute
-        self._available -= 1
-        return 0.0
 
 
 @dataclass(slots=True)
@@ -238,8 +209,7 @@ class TokenSpending:
 class Limiter:
     """Enforces the limits of API keys. The arguments apply to keys without their own limits; None is no limit.
 
-    Each replica counts requests for itself; tokens are counted for all replicas together. Callers without a key, in a
-    service that has no keys, are not limited.
+    Both limits are shared by all replicas. Callers without a key, in a service that has no keys, are not limited.
     """
 
     def __init__(
@@ -252,8 +222,7 @@ class Limiter:
     ) -> None:
         self.requests_per_minute, self.tokens_per_day = requests_per_minute, tokens_per_day
         self._quota = quota
-        self._clock = clock
-        self._buckets: dict[str, TokenBucket] = {}
+        self._rates = RequestRates(quota.store, clock=quota.clock, monotonic=clock)
 
     def count_request(self, caller: Caller) -> None:
         """Count a request.
@@ -264,11 +233,7 @@ class Limiter:
         limit = caller.requests_per_minute or self.requests_per_minute
         if caller.key_id is None or limit is None:
             return
-        at = self._clock()
-        bucket = self._buckets.get(caller.key_id)
-        if bucket is None or bucket.per_minute != limit:
-            bucket = self._buckets[caller.key_id] = TokenBucket(limit, at)
-        wait = bucket.take(at)
+        wait = self._rates.take(caller.key_id, limit)
         if wait:
             problem = f"This API key exceeded its limit of {limit} requests per minute. Retry in {math.ceil(wait)} s."
             headers = (("retry-after", str(math.ceil(wait))), ("retry-after-ms", str(math.ceil(wait * 1_000))))
@@ -313,8 +278,16 @@ class Limiter:
         }
 
     async def flush(self, *, closing: bool = False) -> None:
-        """Store the token counts. Called every few seconds and, with `closing`, at shutdown."""
+        """Store the token counts and exchange request counts with the other replicas.
+
+        Called every few seconds and, with `closing`, at shutdown.
+
+        Raises:
+            StoreUnavailable: the request counts were not exchanged.
+        """
         await self._quota.flush(closing=closing)
+        if not closing:
+            await self._rates.exchange()
 
 
 def _quota_error(exhausted: QuotaExhausted, limit: int) -> RequestRefused:

@@ -134,30 +134,28 @@ async def load_or_none(store: ConversationStore, conversation: str) -> LoadedCon
         return None
 
 
-async def load_root(
-    store: ConversationStore,
+def require_root_access(
+    root: LoadedConversation | None,
     caller: Caller,
     conversation: str,
     *,
     recipient: str | None,
     expected_version: int | None,
-) -> LoadedConversation | None:
-    """Load the conversation that a request names; None if it does not exist.
+) -> None:
+    """Check the conversation that a request names, which need not exist.
 
     Raises:
         ConversationNotFound: the caller or the recipient may not access it.
         VersionConflict: it is not at the expected version.
     """
-    root = await load_or_none(store, conversation)
     if root is None:
         if expected_version:
             raise VersionConflict(conversation, 0, expected_version)
-        return None
+        return
     require_access(caller, root.conversation)
     if recipient is not None and root.conversation.recipient not in {recipient, conversation}:
         raise ConversationNotFound(conversation)
     require_version(root.conversation, expected_version)
-    return root
 
 
 async def find_branch(

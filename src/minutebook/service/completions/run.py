@@ -18,7 +18,7 @@ from minutebook.service.completions.reconcile import (
     Identity,
     find_branch,
     fork_branch,
-    load_root,
+    require_root_access,
 )
 from minutebook.service.http.errors import Failure
 from minutebook.service.http.responses import DONE, sse
@@ -28,7 +28,7 @@ from minutebook.service.runs import RenewedLease
 from minutebook.service.state import counter_of
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease
+from minutebook.store.types import Lease, LoadedConversation
 from minutebook.wire.chat import entry_to_provider_message
 from minutebook.wire.read import read
 
@@ -76,11 +76,11 @@ class ChatJob(AnswerJob):
     async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes]:
         """Answer the request, and return the events to send once the leases are released."""
         store, root_id = self.store, self.identity.conversation
-        lease = await leases.enter_async_context(self.lease(root_id))
+        lease = await leases.enter_async_context(self.lease(root_id, load=True))
         completion = await find_earlier_completion(store, self.idempotency_key)
         if completion is not None:
             return self._replay(completion)
-        branch = await self._find_branch(store, root_id)
+        branch = await self._find_branch(store, root_id, lease.loaded)
         if branch.match.decision == "forked":
             message = await self._answer_of_first_attempt(store, branch)
             if message is not None:
@@ -112,10 +112,12 @@ class ChatJob(AnswerJob):
         self.result = completion
         return stream_events(completion) if self.body.get("stream") else ()
 
-    async def _find_branch(self, store: ConversationStore, root_id: str) -> HistoryBranch:
+    async def _find_branch(
+        self, store: ConversationStore, root_id: str, root: LoadedConversation | None
+    ) -> HistoryBranch:
         """The branch that the request continues, which becomes the current branch unless it must be forked."""
-        root = await load_root(
-            store, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
+        require_root_access(
+            root, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
         )
         if self.auxiliary:
             return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))

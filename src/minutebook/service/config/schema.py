@@ -15,6 +15,7 @@ from minutebook.store.expiry import parse_age
 from minutebook.tokens.models import ModelTable, load_models
 
 _PYTHON: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_ORIGIN: Final = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Limit: TypeAlias = Annotated[int, Field(ge=1)]
@@ -52,7 +53,11 @@ class UpstreamConfig(Settings):
 
 
 class ServerConfig(Settings):
-    """The address of the service, and its connections to clients."""
+    """The address of the service, and its connections to clients.
+
+    Raises:
+        InvalidSetting: an origin is not a scheme and a host.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
@@ -71,8 +76,17 @@ class ServerConfig(Settings):
     """How long an idle connection stays open."""
     wait_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
     """How long a message waits for the answer in progress of its conversation. After that it gets status 409."""
+    cors_origins: Annotated[tuple[str, ...], Strict(False)] = ()
+    """Origins of web pages that may call the service, such as https://chat.example.com. Changing it needs a restart."""
     lease_seconds: Seconds = 5.0
     """Duration of a conversation's lease. If a server dies, its conversations are locked for this time."""
+
+    @model_validator(mode="after")
+    def _require_valid_origins(self) -> Self:
+        for origin in self.cors_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise InvalidSetting("cors_origins", origin, "origins such as https://chat.example.com, without a path")
+        return self
 
 
 class DatabaseConfig(Settings):

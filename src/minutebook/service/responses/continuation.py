@@ -15,7 +15,7 @@ from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message, leading_system_count
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.answer_job import AnswerJob
-from minutebook.service.completions.reconcile import Identity, find_branch, fork_branch, load_root
+from minutebook.service.completions.reconcile import Identity, find_branch, fork_branch, require_root_access
 from minutebook.service.http.errors import RETRY_SOON
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
@@ -23,6 +23,7 @@ from minutebook.service.idempotency import RUN_KIND, UNFINISHED
 from minutebook.service.responses.items import Item
 from minutebook.service.responses.objects import find_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest
+from minutebook.service.runs import RenewedLease
 from minutebook.service.state import Service
 from minutebook.store.types import Lease, LoadedConversation
 
@@ -99,52 +100,57 @@ class ConversationJob(AnswerJob):
         if self.identity is not None:
             return await self._hold_reconciled(leases, self.identity)
         conversation = new_id("conv")
-        return ContinuedConversation(conversation, lease=await self._hold_lease(leases, conversation))
+        held = await self._hold_lease(leases, conversation, load=False)
+        return ContinuedConversation(conversation, lease=held.lease)
 
     async def _hold_conversation(self, leases: AsyncExitStack, conversation: str) -> ContinuedConversation:
         require_access(self.caller, await self.store.header(conversation))
-        lease = await self._hold_lease(leases, conversation)
-        loaded = await self.store.load(conversation)
-        require_version(loaded.conversation, self.expected_version)
-        return ContinuedConversation(conversation, loaded, lease)
+        held = await self._hold_lease(leases, conversation)
+        if held.loaded is None:
+            raise ConversationNotFound(conversation)
+        require_version(held.loaded.conversation, self.expected_version)
+        return ContinuedConversation(conversation, held.loaded, held.lease)
 
     async def _hold_reconciled(self, leases: AsyncExitStack, identity: Identity) -> ContinuedConversation:
         """The branch of the conversation that the resent items continue; a fork if an earlier item was edited."""
         store, root_id, messages = self.store, identity.conversation, self.messages
-        lease = await self._hold_lease(leases, root_id)
-        root = await load_root(
-            store, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
+        held = await self._hold_lease(leases, root_id)
+        require_root_access(
+            held.loaded, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
         )
-        branch = await find_branch(store, root, messages, replace(identity, may_be_auxiliary=False))
+        branch = await find_branch(store, held.loaded, messages, replace(identity, may_be_auxiliary=False))
         is_fork = branch.match.decision == "forked"
         if is_fork:
             branch = await fork_branch(store, root_id, branch, messages[: leading_system_count(messages)])
         if branch.id != root_id:
-            lease = await self._hold_lease(leases, branch.id)
+            held = await self._hold_lease(leases, branch.id, load=False)
             self.headers["x-conversation-branch"] = branch.id
         self.headers["x-history-reconcile"] = branch.match.decision
         return ContinuedConversation(
-            branch.id, branch.loaded, lease, is_fork=is_fork, new_messages=branch.match.new_messages
+            branch.id, branch.loaded, held.lease, is_fork=is_fork, new_messages=branch.match.new_messages
         )
 
     async def _hold_previous(self, leases: AsyncExitStack, previous_id: str) -> ContinuedConversation:
         previous = await _find_previous(self.service, self.caller, previous_id)
         conversation, stop = previous["conversation"], previous["answer"] + 1
         try:
-            lease = await self._hold_lease(leases, conversation, wait=False)
+            held = await self._hold_lease(leases, conversation, wait=False)
         except ConversationBusy:
-            lease = None
-        loaded = await self.store.load(conversation)
-        if lease is not None and loaded.conversation.length == stop:
-            return ContinuedConversation(conversation, loaded, lease)
+            held = None
+        loaded = None if held is None else held.loaded
+        if loaded is None:
+            loaded = await self.store.load(conversation)
+        if held is not None and loaded.conversation.length == stop:
+            return ContinuedConversation(conversation, loaded, held.lease)
         messages, shared = loaded.messages, stop - loaded.start
         # A fork cannot split an exchange. The messages after the last safe boundary are appended again.
         boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
         fork_id = new_id("conv")
-        lease = await self._hold_lease(leases, fork_id)
+        fork_lease = (await self._hold_lease(leases, fork_id, load=False)).lease
         await self.store.fork(conversation, fork_id, at=loaded.start + boundary)
         fork = await self.store.load(fork_id)
-        return ContinuedConversation(fork_id, fork, lease, is_fork=True, repeated=tuple(messages[boundary:shared]))
+        repeated = tuple(messages[boundary:shared])
+        return ContinuedConversation(fork_id, fork, fork_lease, is_fork=True, repeated=repeated)
 
     async def _hold_failed_attempt(self, leases: AsyncExitStack, response_id: str) -> ContinuedConversation | None:
         """The conversation in which an earlier attempt stored the client's messages, if it ends with them."""
@@ -153,16 +159,17 @@ class ConversationJob(AnswerJob):
             conversation, (start, stop) = body["conversation"], body["input"]
             if (await self.store.header(conversation)).length != stop:
                 return None
-            lease = await self._hold_lease(leases, conversation)
-            loaded = await self.store.load(conversation)
+            held = await self._hold_lease(leases, conversation)
         except (DocumentNotFound, ConversationNotFound):
             return None
-        if loaded.conversation.length != stop:
+        if held.loaded is None or held.loaded.conversation.length != stop:
             return None
-        return ContinuedConversation(conversation, loaded, lease, stored_input=start)
+        return ContinuedConversation(conversation, held.loaded, held.lease, stored_input=start)
 
-    async def _hold_lease(self, leases: AsyncExitStack, conversation: str, *, wait: bool = True) -> Lease:
-        return (await leases.enter_async_context(self.lease(conversation, wait=wait))).lease
+    async def _hold_lease(
+        self, leases: AsyncExitStack, conversation: str, *, wait: bool = True, load: bool = True
+    ) -> RenewedLease:
+        return await leases.enter_async_context(self.lease(conversation, wait=wait, load=load))
 
 
 async def _find_previous(service: Service, caller: Caller, response_id: str) -> Any:

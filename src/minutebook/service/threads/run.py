@@ -21,7 +21,6 @@ from minutebook.conversation.minutes import usage_json
 from minutebook.conversation.trimming import tool_uses, tool_uses_for_clients
 from minutebook.conversation.view_source import compacts
 from minutebook.errors import (
-    ConversationErased,
     ConversationNotFound,
     StoreUnavailable,
     VersionConflict,
@@ -40,7 +39,6 @@ from minutebook.service.state import counter_of
 from minutebook.service.threads.events import ThreadEvents, ThreadRun
 from minutebook.service.threads.objects import API_NAME, answer_object, exposes_tool_details, replay_answer
 from minutebook.session.state import Session
-from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, LoadedConversation, NewDocument
 from minutebook.wire.chat import entry_to_provider_message
 
@@ -123,12 +121,13 @@ class ThreadJob(AnswerJob):
     async def _answer_recorded(self, tools: Sequence[AnyTool], time_limit: asyncio.Timeout) -> None:
         """Answer and record. `time_limit` is lifted before the model is called."""
         question, store = self.question, self.store
-        async with self.lease(question.thread) as lease:
+        needs_all = compacts(self.service.policy(question.model, self.policy))
+        async with self.lease(question.thread, load=True, folded=not needs_all) as lease:
             earlier = await find_earlier_answer(store, self.idempotency_key, API_NAME)
             if earlier is not None and "answer" in earlier.body:
                 await replay_answer(self.service, store, earlier, self._events)
                 return
-            thread = await self._load_thread(store, None if earlier is None else earlier.body["input"][0])
+            thread = self._thread(lease.loaded, None if earlier is None else earlier.body["input"][0])
             prompt = text_prompt("chat", "", tools)
             call = self._agent_call(thread, prompt, lease.lease)
             async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(call)) as spending:
@@ -150,22 +149,17 @@ class ThreadJob(AnswerJob):
                 finally:
                     spending.tokens = self._spent_tokens
 
-    async def _load_thread(self, store: ConversationStore, message_position: int | None) -> _LoadedThread:
-        """Load the thread without the message, which an earlier attempt may have stored at `message_position`.
+    def _thread(self, loaded: LoadedConversation | None, message_position: int | None) -> _LoadedThread:
+        """The thread without the message, which an earlier attempt may have stored at `message_position`.
 
         Raises:
             ConversationNotFound: the thread does not exist, or the caller may not access it.
             VersionConflict: the thread is at another version than the client expects.
         """
         question = self.question
-        needs_all = compacts(self.service.policy(question.model, self.policy))
-        try:
-            loaded = await store.load(question.thread, folded=not needs_all)
-        except ConversationErased:
-            raise
-        except ConversationNotFound:
+        if loaded is None:
             if not self.service.config.database.optional or not question.thread.startswith(DRAFT_ID_PREFIX):
-                raise
+                raise ConversationNotFound(question.thread)
             return _LoadedThread()
         require_access(self.caller, loaded.conversation)
         header = loaded.conversation

@@ -1,0 +1,47 @@
+"""The files for a deployment agree with the project."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from minutebook.service.config.loader import load_config
+
+ROOT = Path(__file__).parents[2]
+CONTAINERFILE = (ROOT / "deploy" / "Containerfile").read_text()
+COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+
+
+def versions():
+    lines = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def requirements():
+    """The requirements of the image: those of the project and of the extras that the Containerfile installs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = re.search(r"/source\[([\w,]+)\]", CONTAINERFILE)[1].split(",")
+    texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
+    found = [Requirement(text) for text in texts]
+    return [each for each in found if each.name != "minutebook" and (each.marker is None or each.marker.evaluate())]
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=str)
+def test_the_image_has_a_fixed_version_of_every_requirement(requirement):
+    assert requirement.specifier.contains(versions()[canonicalize_name(requirement.name)], prereleases=True)
+
+
+def test_the_service_reads_the_variables_of_the_compose_file():
+    variables = COMPOSE["services"]["service"]["environment"]
+    config = load_config(
+        environment={name: re.sub(r"\$\{(\w+:-)?([^}?]*).*?\}", r"\2", value) for name, value in variables.items()}
+    ).config
+
+    assert config.database.url.startswith("postgresql://minutebook:")
+    assert config.upstream.url == "https://api.openai.com/v1"
+    assert config.upstream.key_env in variables

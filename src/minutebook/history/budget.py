@@ -220,7 +220,7 @@ class BudgetView(IncrementalView):
 
         The prompt cache is lost from there on anyway.
         """
-        index_of_names = self.source.remember(("names",), partial(NameIndex, self.source))
+        index_of_names = self.source.cached_value(("names",), partial(NameIndex, self.source))
         shown: set[str] = set()
         for message, index in zip(self.messages, self.indexes, strict=True):
             shown |= index_of_names.names_of(index) if message is self.source[index] else names_in(message)

@@ -1,6 +1,7 @@
 """A summarizer that keeps failing is not called for a while, whoever calls: a handle, a run, or the service."""
 
 import asyncio
+import gc
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -112,3 +113,4 @@ def test_the_service_stops_calling_a_failing_summary_model_and_tries_again_after
         wait(minutes=5)
         summary.append("They talked about reasons.")
         assert talk("one", 12) > 5, "it works again, so it is called whenever it is due"
+    gc.collect()  # the connections to the summary model are closed, or this warns

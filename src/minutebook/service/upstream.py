@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, ClassVar, Final, NoReturn, Unpack
 from urllib.parse import quote
+from weakref import WeakSet
 
 import aiohttp
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -53,6 +54,7 @@ class Upstream:
         self.url = url.rstrip("/")
         self._key = key
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=timeout_seconds)
+        self._adapters: WeakSet[OpenAIAdapter] = WeakSet()
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         """`new_connection` → session: False keeps connections open, True uses each connection once."""
 
@@ -156,12 +158,16 @@ class Upstream:
 
     def openai_adapter(self, model: str, **options: Any) -> OpenAIAdapter:
         """An adapter of the official client for the same provider. It does not use the connections of this client."""
-        return OpenAIAdapter(model, base_url=self.url, api_key=self._key or "none", **options)
+        adapter = OpenAIAdapter(model, base_url=self.url, api_key=self._key or "none", **options)
+        self._adapters.add(adapter)
+        return adapter
 
     async def close(self) -> None:
         """Close all connections."""
         for session in self._sessions.values():
             await session.close()
+        for adapter in list(self._adapters):
+            await adapter.aclose()
 
     def _headers(self, authorization: str | None) -> dict[str, str]:
         headers = {"content-type": "application/json"}

@@ -73,7 +73,10 @@ BAD = {
     "[1, 2]": (None, "begins with a number"),
     "hello there": (None, "begins with text"),
     '{\n"role": "user"\n"content": "a"}': (3, "not JSON"),
-    '[\n  {"role": "user", "content": "a"},\n  {"role" "user"},\n  {"role": "user", "content": "b"}\n]': (None, "element 1: not JSON"),
+    '[\n  {"role": "user", "content": "a"},\n  {"role" "user"},\n  {"role": "user", "content": "b"}\n]': (
+        None,
+        "element 1: not JSON",
+    ),
     '[{"role": "user", "content": NaN}]': (None, "NaN is not a JSON number"),
     '[{"role": "assistant", "tool_calls": "none"}]': (None, "tool_calls is not a list of mappings"),
     "[" * 100_000: (None, "not JSON"),

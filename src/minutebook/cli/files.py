@@ -73,10 +73,10 @@ class FileConversation:
         items = self.conversation.items
         return (items[index].place if index < len(items) else "") or f"message {index}"
 
-    def provider(self, chosen: str | None) -> Provider:
+    def provider(self, option: str | None) -> Provider:
         """The provider whose rules apply: that of `--provider`, else that of the format."""
         # Anthropic rejects every kind of finding, so its findings are those of all providers.
-        return self.format.provider if chosen is None else "anthropic" if chosen == "all" else chosen  # type: ignore[return-value]
+        return self.format.provider if option is None else "anthropic" if option == "all" else option  # type: ignore[return-value]
 
 
 @dataclass

@@ -43,7 +43,7 @@ _MODULES: Final = (
     "requests.anthropic",
     "requests.responses",
 )
-"""Modules of the built-in formats. Of formats that match equally many values, the first is chosen."""
+"""Modules of the built-in formats. Of formats that match equally many values, the first is format_."""
 
 
 @cache
@@ -124,17 +124,17 @@ def read(source: str | Path | bytes | Source, format: str | None = None) -> Iter
     """
     if not isinstance(source, Source):
         source = Source(source)
-    chosen = detect(source) if format is None else format_named(format)
-    if chosen.kind != source.kind:
-        raise UnreadableInput(source.name, f"is not in the format {chosen.name}, which is {chosen.kind}")
+    format_ = detect(source) if format is None else format_named(format)
+    if format_.kind != source.kind:
+        raise UnreadableInput(source.name, f"is not in the format {format_.name}, which is {format_.kind}")
     is_understood = False
-    for conversation in chosen.read(source):
+    for conversation in format_.read(source):
         if conversation.items or conversation.place:  # a recognised value may have no messages
             is_understood = True
-            yield replace(conversation, format=chosen.name)
+            yield replace(conversation, format=format_.name)
     if not is_understood:
         reasons = "; ".join(map(str, source.skipped[:3]))
-        problem = f"contains no conversation in the format {chosen.name}" + (f": {reasons}" if reasons else "")
+        problem = f"contains no conversation in the format {format_.name}" + (f": {reasons}" if reasons else "")
         raise UnreadableInput(source.name, f"{problem}; `minutebook formats` lists the formats that can be read")
 
 

@@ -99,9 +99,9 @@ def _new_event(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str |
     elif kind == "ActionEvent":
         used = event.get("tool_call") or {}
         function = used.get("function") or used
-        made = call(used.get("id"), function.get("name"), function.get("arguments"))
+        tool_call = call(used.get("id"), function.get("name"), function.get("arguments"))
         yield (
-            assistant(_text(event.get("thought")), [made], reasoning=event.get("reasoning_content")),
+            assistant(_text(event.get("thought")), [tool_call], reasoning=event.get("reasoning_content")),
             event.get("llm_response_id"),
         )
     elif kind in _KINDS:

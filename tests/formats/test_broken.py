@@ -1,6 +1,8 @@
 """Broken histories in the formats of Anthropic, Responses and Gemini: `check` finds each, `repair` makes each acceptable."""
 
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -9,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from minutebook.cli.main import cli
-from minutebook.formats import SourceConversation, SourceMessage, convert
-from minutebook.testing import coding_session
+from minutebook.formats import SourceConversation, SourceMessage, convert, read
+from minutebook.testing import LoopbackProvider, ScriptedModel, call, coding_session, say
 from minutebook.testing.provider.anthropic import messages_problem
 from minutebook.testing.provider.gemini import gemini_problem
 from minutebook.testing.provider.responses import responses_problem
@@ -137,3 +139,34 @@ def test_a_broken_history_is_found_and_repaired(name: str, kind: str) -> None:
 def test_a_thousand_broken_histories_are_found_and_repaired(name: str, kind: str) -> None:
     for seed in range(8, 258):
         require_repair(name, kind, seed)
+
+
+def _post(provider: LoopbackProvider, body: Entry) -> Entry:
+    request = urllib.request.Request(
+        f"{provider.anthropic_url}/v1beta/models/gemini-3:generateContent", json.dumps(body).encode(), method="POST"
+    )
+    try:
+        with urllib.request.urlopen(request) as response:
+            answer: Entry = json.load(response)
+    except urllib.error.HTTPError as error:
+        answer = json.load(error)
+    return answer
+
+
+def test_the_loopback_provider_serves_gemini_and_rejects_broken_requests() -> None:
+    model = ScriptedModel(call("find_order", number=17), say("It is packed."))
+    question: Entry = {"role": "user", "parts": [{"text": "Where is order 17?"}]}
+    with LoopbackProvider(model) as provider:
+        first = _post(provider, {"contents": [question]})
+        used = first["candidates"][0]["content"]
+        dangling = _post(provider, {"contents": [question, used, question]})
+        response = {"functionResponse": {"id": "call_1", "name": "find_order", "response": {"output": "packed"}}}
+        second = _post(provider, {"contents": [question, used, {"role": "user", "parts": [response]}]})
+
+    assert used["parts"] == [{"functionCall": {"id": "call_1", "name": "find_order", "args": {"number": 17}}}]
+    assert dangling["error"]["status"] == "INVALID_ARGUMENT"
+    assert "number of function response parts" in dangling["error"]["message"]
+    assert second["candidates"][0]["content"]["parts"] == [{"text": "It is packed."}]
+    (conversation,) = read(json.dumps(second).encode())
+    assert (conversation.format, conversation.model) == ("gemini", "gemini-3")
+    assert conversation.items[0].usage == second["usageMetadata"]

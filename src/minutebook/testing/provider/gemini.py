@@ -1,4 +1,4 @@
-"""Gemini's `generateContent`: the rules for requests.
+"""Gemini's `generateContent`: the rules for requests, and responses. Streams are not served.
 
 Neighbouring contents of one role are one turn. A model turn with function calls is followed by a user turn with exactly one
 response to each, and a turn of responses follows a turn of calls. Like the rules for Anthropic, these do not use
@@ -9,7 +9,11 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from minutebook.testing.script import ScriptedFailure
+from minutebook.testing.provider.usage import AnswerUsage
+from minutebook.testing.script import CallPart, ScriptedAnswer, ScriptedFailure, TextPart
+
+PATH: Final = "/v1beta/models/"
+METHOD: Final = ":generateContent"
 
 ROLES: Final = frozenset({"user", "model", "function"})
 PART_FIELDS: Final = frozenset(
@@ -19,6 +23,37 @@ PART_FIELDS: Final = frozenset(
     }
 )
 """A part has exactly one of these."""
+
+
+def model_of(path: str) -> str | None:
+    """The model in the path of a `generateContent` request; None for other paths."""
+    is_own = path.startswith(PATH) and path.endswith(METHOD)
+    return path.removeprefix(PATH).removesuffix(METHOD) if is_own else None
+
+
+def generated_content(answer: ScriptedAnswer, usage: AnswerUsage, model: str, number: int) -> dict[str, Any]:
+    """The response to a request."""
+    parts: list[dict[str, Any]] = []
+    for part in answer.parts:
+        if isinstance(part, CallPart):
+            parts.append({"functionCall": {"id": part.call_id, "name": part.tool, "args": part.input}})
+        elif isinstance(part, TextPart):
+            parts.append({"text": part.text})
+        else:
+            parts.append({"text": part.text, "thought": True})
+    candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
+    counts = {
+        "promptTokenCount": usage.prompt,
+        "cachedContentTokenCount": usage.cached,
+        "candidatesTokenCount": usage.completion,
+        "totalTokenCount": usage.prompt + usage.completion,
+    }
+    return {
+        "candidates": [candidate],
+        "usageMetadata": counts,
+        "modelVersion": model,
+        "responseId": f"resp_{number}",
+    }
 
 
 def gemini_problem(body: Mapping[str, Any]) -> ScriptedFailure | None:

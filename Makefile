@@ -75,8 +75,9 @@ pythons:
 	done
 
 # The tests with a real model and with other frameworks. What these need, no other test needs, so each has a place of its own.
-integrations: integrations-quick .venv-local/.ready .venv-adk/.ready
-	.venv-local/bin/python -m pytest integrations --ignore=integrations/adk --ignore=integrations/clients $(ARGS)
+integrations: integrations-quick .venv-local/.ready .venv-adk/.ready .node/.agents
+	$(BIN)/python -m pytest integrations/agents --confcutdir=integrations/agents $(ARGS)
+	.venv-local/bin/python -m pytest integrations --ignore=integrations/adk --ignore=integrations/clients --ignore=integrations/agents $(ARGS)
 	.venv-adk/bin/python -m pytest integrations/adk --confcutdir=integrations/adk $(ARGS)
 
 # Those that are installed and run in a minute or two: clients of the service that are not ours.
@@ -156,6 +157,12 @@ fuzz: .venv/.dev
 	@mkdir -p .node
 	@if command -v npm >/dev/null; then echo "installing openai for node (once)"; \
 	  npm install --prefix .node --no-audit --no-fund --silent openai@7; fi
+	@touch $@
+
+# Coding agents whose sessions are read. They need no account: the tests give them a loopback provider.
+.node/.agents: .node/.ready
+	@if command -v npm >/dev/null; then echo "installing Claude Code and Codex (once)"; \
+	  npm install --prefix .node --no-audit --no-fund --silent @anthropic-ai/claude-code@2 @openai/codex@0.169; fi
 	@touch $@
 
 clean:

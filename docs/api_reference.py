@@ -19,6 +19,7 @@ from minutebook import errors
 SOURCE = Path(minutebook.__file__ or "").parent
 PACKAGES = {
     "conversation": "Conversations",
+    "formats": "File formats",
     "history": "History managers and views",
     "compaction": "Compaction strategies",
     "record": "Messages, transcripts and folds",

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
+from tests.formats.samples import SAMPLES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -89,7 +90,11 @@ def test_every_python_block_runs_and_prints_what_it_says(page, provider):
 def test_every_command_runs_and_prints_what_it_says(page, tmp_path):
     """`$ command` lines, each followed by its output; a command may end with `# exit N`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
+    environment = {**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "HOME": str(tmp_path)}
+    if "~/.claude" in page.read_text():
+        session = tmp_path / ".claude" / "projects" / "-work" / "s-1.jsonl"
+        session.parent.mkdir(parents=True)
+        session.write_bytes(SAMPLES["claude code session"][1])
     for language, block in blocks(page):
         if language == "json":
             (tmp_path / "chat.json").write_text(block, encoding="utf-8")

@@ -43,6 +43,7 @@ ADDING = {
     "export",
     "serve",
     "agent run",
+    "convert",
 }
 """Commands that only add data."""
 FILE_COMMANDS = ("check", "repair", "tokens", "view", "import")

@@ -88,16 +88,18 @@ def test_input_that_is_no_conversation_ends_with_5(run: Run, command: str) -> No
     plain, as_json = run(command, "-", stdin="nonsense"), run(command, "-", "--json", stdin="nonsense")
 
     assert plain.exit_code == as_json.exit_code == 5
-    assert plain.stderr.startswith("error: stdin:1: not JSON")
+    assert plain.stderr.startswith("error: stdin: is in no known format: it begins with text; supported: ")
     assert json.loads(as_json.stderr)["error"]["type"] == "UnreadableInput"
     assert plain.stdout == as_json.stdout == ""
 
 
-def test_a_folder_is_an_error_and_no_traceback(run: Run, tmp_path: Path) -> None:
+def test_an_empty_folder_is_an_error_and_no_traceback(run: Run, tmp_path: Path) -> None:
     result = run("check", tmp_path)
 
-    assert result.exit_code == 5
-    assert result.stderr == f"error: {tmp_path}: is a folder; name a file, or several as {tmp_path}/*\n"
+    assert result.exit_code == 3
+    assert result.stderr.startswith(
+        f"error: {tmp_path}: the folder has no file of conversations; expected a name that "
+    )
 
 
 def test_every_error_has_an_exit_code() -> None:
@@ -139,24 +141,23 @@ def test_what_nobody_read_is_forgotten_at_the_end() -> None:
         assert command.wait() == 141
 
 
-def test_an_interrupt_ends_with_130_and_no_traceback(broken: Chat) -> None:
+def test_an_interrupt_ends_with_130_and_no_traceback(broken: Chat, tmp_path: Path) -> None:
+    path = tmp_path / "many.jsonl"
+    path.write_text(f"{json.dumps(broken)}\n" * 5_000)  # the findings are more than the pipe holds
     # A shell has what it runs in the background ignore interrupts, and that is passed on.
     hear = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     with subprocess.Popen(
-        [sys.executable, "-c", f"{hear}; {PROGRAM[-1]}", "check", "-"],
-        stdin=subprocess.PIPE,
+        [sys.executable, "-c", f"{hear}; {PROGRAM[-1]}", "check", str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=inherited(),
     ) as command:
-        assert command.stdin is not None
         assert command.stdout is not None
         assert command.stderr is not None
-        command.stdin.write(f"{json.dumps(broken)}\n".encode() * 2)
-        command.stdin.flush()
-        # It has answered the first line, so it is at work, and waits for a third.
+        # It has checked the first line, so it is at work.
         assert command.stdout.readline() == b"conversation 0, line 1\n"
         command.send_signal(signal.SIGINT)
+        command.stdout.read()
 
         assert command.wait(timeout=60) == 130
         assert command.stderr.read() == b""

@@ -166,3 +166,60 @@ def test_the_usage_of_a_codex_turn_belongs_to_its_answer() -> None:
     assert conversation.items[-1].usage is not None
     assert conversation.items[-1].usage["input_tokens_details"] == {"cached_tokens": 5}
     assert conversation.model == "gpt-5"
+
+
+def _damaged(content: bytes) -> dict[str, bytes]:
+    return {
+        "with a byte order mark": BOM + content,
+        "gzipped": gzip.compress(content),
+        "gzipped with a byte order mark": gzip.compress(BOM + content),
+        "truncated": content[: len(content) * 2 // 3],
+        "gzipped and truncated": gzip.compress(content)[:-20],
+    }
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_damaged_file_has_its_format_or_is_refused(sample: str) -> None:
+    name, content = SAMPLES[sample]
+    related = {
+        "openai-chat",
+        "anthropic",
+        "openai-responses",
+        "gemini",
+        "bedrock",
+    }  # a part may show less of its format
+    for damage, data in _damaged(content).items():
+        if formats()[name].kind == "sqlite" and "byte order" in damage:
+            continue
+        try:
+            source = Source(data)
+            detected = detect(source).name
+            conversations = list(read(source))
+        except UnreadableInput as error:
+            assert "truncated" in damage, (damage, error)
+            continue
+        assert detected == name or {detected, name} <= related, damage
+        if "truncated" not in damage:
+            assert [conversation.messages for conversation in conversations] == [
+                conversation.messages for conversation in read(content)
+            ]
+
+
+@pytest.mark.parametrize("sample", JSON_SAMPLES)
+@pytest.mark.parametrize("other", LINES)
+def test_ten_lines_of_another_format_are_never_read_silently(sample: str, other: str) -> None:
+    name, content = SAMPLES[sample]
+    other_name, other_content = SAMPLES[other]
+    related = {"openai-chat", "anthropic", "openai-responses", "bedrock", "swe-agent"}  # texts are the same in these
+    if name == other_name or {name, other_name} <= related:
+        return
+    foreign = (other_content.splitlines() * 10)[:10]
+    source = Source(b"\n".join([content.rstrip(b"\n"), *foreign]) + b"\n")
+    try:
+        detected = detect(source).name
+        list(read(source))
+    except UnreadableInput:
+        return
+
+    assert detected in {name, other_name}
+    assert source.skipped

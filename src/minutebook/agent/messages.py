@@ -55,11 +55,19 @@ def one_line(text: str) -> str:
 
 
 def usage_from(reported: Mapping[str, Any] | None) -> Usage:
-    """Convert a `usage` object of chat completions, Responses or Anthropic. Counts that it does not have are 0.
+    """Convert a `usage` object of chat completions, Responses, Anthropic or Gemini. Counts that it does not have are 0.
 
     Anthropic's `input_tokens` exclude tokens that were read from or written to the cache; `Usage.input_tokens` include them.
     """
     reported = reported or {}
+    if "promptTokenCount" in reported:
+        thoughts = reported.get("thoughtsTokenCount") or 0
+        return Usage(
+            input_tokens=reported["promptTokenCount"] or 0,
+            output_tokens=(reported.get("candidatesTokenCount") or 0) + thoughts,
+            cached_tokens=reported.get("cachedContentTokenCount") or 0,
+            reasoning_tokens=thoughts,
+        )
     input_details = reported.get("prompt_tokens_details") or reported.get("input_tokens_details") or {}
     output_details = reported.get("completion_tokens_details") or reported.get("output_tokens_details") or {}
     cache_read = reported.get("cache_read_input_tokens") or 0

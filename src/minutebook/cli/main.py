@@ -17,11 +17,13 @@ COMMANDS: Final = {
     "compact": "Replace old messages with a summary in the view for models.",
     "completion": "Print a completion script for bash, zsh or fish.",
     "config": "Show and validate the service configuration.",
+    "convert": "Write conversations in another format.",
     "db": "Create, migrate, check and back up the database.",
     "demo": "Compare three history managers on a simulated coding session.",
     "erase": "Delete conversations permanently.",
     "export": "Export conversations as JSONL.",
     "fork": "Copy a conversation under a new id.",
+    "formats": "List the file formats that can be read and written.",
     "gc": "Delete old tool calls or unused conversations.",
     "import": "Add the conversations of a file to the database.",
     "keys": "Manage API keys and show the audit log.",
@@ -89,8 +91,8 @@ class LazyGroup(click.Group):
 def cli(ctx: click.Context) -> None:
     """Conversation history for LLM agents: check, repair and store it, and see what a model would get.
 
-    FILE is OpenAI chat JSON or JSONL with one or more conversations, plain or gzipped; - is stdin. Data goes to stdout,
-    everything else to stderr.
+    FILE is a transcript in any format that `minutebook formats` lists, plain or gzipped, or a folder of them; - is stdin.
+    Data goes to stdout, everything else to stderr.
 
     ID is the id of a conversation in the database given by --db or MINUTEBOOK_DB.
 

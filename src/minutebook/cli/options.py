@@ -6,9 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import click
@@ -29,6 +30,66 @@ def files_argument(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*arguments, files=[name for file in files for name in _matches(file)], **options)
 
     return call
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file that a command reads."""
+
+    path: str
+    folder: str | None = None
+    """The folder that was named instead of the file."""
+
+    @property
+    def name(self) -> str:
+        return "stdin" if self.path == "-" else self.path
+
+    @property
+    def is_in_folder(self) -> bool:
+        return self.folder is not None
+
+
+CONVERSATION_ENDINGS: Final = (
+    *(".json", ".jsonl", ".ndjson", ".traj", ".db", ".sqlite", ".sqlite3", ".chat.history.md"),
+    *(".json.gz", ".jsonl.gz", ".ndjson.gz"),
+)
+"""Ends of the names of files that are read in a folder."""
+
+
+def conversation_files(function: Callable[..., Any]) -> Callable[..., Any]:
+    """FILE… and `--from`: the command is called with `files`, a list of `InputFile`, and `from_format`.
+
+    Patterns are expanded. Of a folder, all files with a known ending are read, also those in folders within it.
+    """
+
+    @click.argument("files", metavar="FILE|FOLDER|-…", nargs=-1, required=True, type=click.Path(allow_dash=True))
+    @click.option(
+        "--from", "from_format", metavar="FORMAT",
+        help="Format of the files; `minutebook formats` lists them. Default: detected. Example: --from claude-code",
+    )  # fmt: skip
+    @functools.wraps(function)
+    def call(*arguments: Any, files: Sequence[str], **options: Any) -> Any:
+        expanded = [file for name in files for match in _matches(name) for file in _input_files(match)]
+        return function(*arguments, files=expanded, **options)
+
+    return call
+
+
+def _input_files(name: str) -> list[InputFile]:
+    """The file, or the files of the folder.
+
+    Raises:
+        FileNotFoundError: the folder has no file with a known ending.
+    """
+    if name == "-" or not Path(name).is_dir():
+        return [InputFile(name)]
+    paths = sorted(str(path) for path in Path(name).rglob("*") if path.name.endswith(CONVERSATION_ENDINGS))
+    if not paths:
+        problem = (
+            f"the folder has no file of conversations; expected a name that ends with {', '.join(CONVERSATION_ENDINGS)}"
+        )
+        raise FileNotFoundError(errno.ENOENT, problem, name)
+    return [InputFile(path, name) for path in paths if Path(path).is_file()]
 
 
 def _matches(file: str) -> list[str]:
@@ -60,9 +121,7 @@ def provider_option(*, allow_all: bool, help_text: str) -> Decorator:
     return click.option(
         "--provider",
         type=click.Choice(names),
-        default="openai",
-        show_default=True,
-        help=f"{help_text} Example: --provider anthropic",
+        help=f"{help_text} Default: the provider of the file's format. Example: --provider anthropic",
     )
 
 

@@ -1,7 +1,4 @@
-"""Rewrite files of conversations. The layout is preserved.
-
-Conversations that are not edited are written byte for byte as they were read.
-"""
+"""Rewrite files of conversations in their own format. What is not edited is written byte for byte as it was read."""
 
 import errno
 import gzip
@@ -10,38 +7,129 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from minutebook.cli.files import BOM, ConversationReader, FileConversation, FileLayout
-from minutebook.record.message import Message
+from minutebook.errors import InvalidSetting, UnreadableInput
+from minutebook.formats import Format, Source, SourceConversation, SourceMessage, formats, read
+from minutebook.formats.libraries.export import FORMAT as EXPORT
+from minutebook.formats.registry import with_messages
+from minutebook.record.repairs import Repaired
 
-MessageEdit: TypeAlias = Callable[[FileConversation], Sequence[Message] | None]
-"""Returns the new messages of a conversation, or None if they do not change."""
+BOM: Final = b"\xef\xbb\xbf"
+MessageEdit: TypeAlias = Callable[[int, SourceConversation], Repaired | None]
+"""Returns the new messages of a conversation, which is given with its index, or None if they do not change."""
 
 
-def rewrite(reader: ConversationReader, edit: MessageEdit) -> Iterator[bytes]:
-    """Yield the input in chunks, with every conversation edited."""
-    changes: dict[int, Sequence[Message]] = {}
-    for conversation in reader:
-        messages = edit(conversation)
-        if reader.layout is FileLayout.DOCUMENT:
-            if messages is not None:
-                changes[conversation.index] = messages
-        elif messages is None:
-            yield from conversation.raw
-        elif reader.layout is FileLayout.LINES:
-            yield json_like(conversation.raw[0], _with_messages(conversation.data, messages)) + b"\n"
-        elif reader.layout is FileLayout.EXPORT:
-            yield from _export_lines(conversation, messages)
+def require_writable(format_: Format, name: str) -> None:
+    """Check that files of a format can be rewritten.
+
+    Raises:
+        InvalidSetting: they cannot. The message names the command that converts them.
+    """
+    if format_.write is None and format_ is not EXPORT:
+        names = ", ".join(sorted(other for other, known in formats().items() if known.write is not None))
+        expected = f"a file that can be written back; convert it first: minutebook convert {name} --to NAME ({names})"
+        raise InvalidSetting("format", format_.name, expected)
+
+
+def rewrite(source: Source, format_: Format, edit: MessageEdit) -> Iterator[bytes]:
+    """Yield the file in chunks, with every conversation edited.
+
+    Raises, while iterating:
+        UnreadableInput: a part of the file is not understood.
+    """
+    lines = _LineCopier(source)
+    changes: dict[str, Any] = {}
+    for index, conversation in enumerate(read(source, format_.name)):
+        repaired = edit(index, conversation)
+        _require_complete(source)
+        if repaired is None:
+            continue
+        if format_ is EXPORT:
+            yield from lines.until(_line_number(conversation.place or conversation.items[0].place))
+            yield from _export_lines(lines.conversation(), conversation, repaired)
+            continue
+        value = with_messages(conversation, _items(conversation, repaired))
+        if conversation.place.startswith("line "):
+            yield from lines.until(_line_number(conversation.place))
+            yield json_like(lines.next(), value) + b"\n"
+        elif not conversation.place and conversation.items[0].place.startswith("line "):
+            yield from _message_lines(lines.rest(), value)
         else:
-            yield from _message_lines(conversation, messages)
+            changes[conversation.place] = value
+    _require_complete(source)
     if changes:
-        yield json_like(reader.pending_lines[0], _with_changes(reader.document, changes)) + b"\n"
+        content = source.content()
+        yield (
+            json_like(
+                content, _with_changes(json.loads(content.removeprefix(BOM).decode("utf-8", "surrogatepass")), changes)
+            )
+            + b"\n"
+        )
     else:
-        yield from reader.pending_lines
+        yield from lines.rest()
+
+
+def _require_complete(source: Source) -> None:
+    if source.skipped:
+        part = source.skipped[0]
+        where = {"line": _line_number(part.place)} if part.place.startswith("line ") else {}
+        problem = part.reason if where else str(part)
+        raise UnreadableInput(source.name, f"{problem}; remove or correct it first, nothing was written", **where)
+
+
+def _line_number(place: str) -> int:
+    return int(place.removeprefix("line ").partition(",")[0])
+
+
+def _items(conversation: SourceConversation, repaired: Repaired) -> list[SourceMessage]:
+    return [
+        SourceMessage(message) if origin is None else replace(conversation.items[origin], message=message)
+        for message, origin in zip(repaired.messages, repaired.origins, strict=True)
+    ]
+
+
+class _LineCopier:
+    """The lines of a file, copied in the order in which its conversations are read."""
+
+    def __init__(self, source: Source) -> None:
+        self._lines = (line for _, line in source.raw_lines())
+        self._next_number = 1
+        self._pending: list[bytes] = []
+
+    def next(self) -> bytes:
+        self._next_number += 1
+        return self._pending.pop() if self._pending else next(self._lines)
+
+    def until(self, number: int) -> Iterator[bytes]:
+        """The lines before the one with this number."""
+        while self._next_number < number:
+            yield self.next()
+
+    def conversation(self) -> list[bytes]:
+        """The lines of a conversation of an export: its header, and those before the next header."""
+        lines = [self.next()]
+        for line in self._lines:
+            if is_export_header(line):
+                self._pending.append(line)
+                break
+            self._next_number += 1
+            lines.append(line)
+        return lines
+
+    def rest(self) -> Iterator[bytes]:
+        yield from self._pending
+        self._pending.clear()
+        yield from self._lines
+
+
+def is_export_header(line: bytes) -> bool:
+    """Whether a line of an export starts a conversation."""
+    return re.match(rb'\s*\{\s*"conversation"\s*:', line) is not None
 
 
 def require_folder(target: Path) -> None:
@@ -105,36 +193,43 @@ def json_like(original: bytes, value: Any) -> bytes:
     return json.dumps(value, **layout).encode()
 
 
-def _message_lines(conversation: FileConversation, messages: Sequence[Message]) -> Iterator[bytes]:
-    raw_of = {id(message): raw for message, raw in zip(conversation.messages, conversation.raw, strict=True)}
+def _message_lines(lines: Iterable[bytes], messages: Sequence[Any]) -> Iterator[bytes]:
+    """Messages one per line. The lines of those that did not change are copied."""
+    originals: dict[str, list[bytes]] = {}
+    first = b""
+    for line in lines:
+        if text := line.removeprefix(BOM).strip():
+            first = first or line
+            originals.setdefault(_key(json.loads(text.decode("utf-8", "surrogatepass"))), []).append(line)
     for message in messages:
-        raw = raw_of.get(id(message))
-        raw = json_like(conversation.raw[0], message) if raw is None else raw
-        yield raw if raw.endswith(b"\n") else raw + b"\n"
-
-
-def _export_lines(conversation: FileConversation, messages: Sequence[Message]) -> Iterator[bytes]:
-    """The lines of an edited conversation of an export. Folds and pins are left out: their positions have changed."""
-    header, *lines = conversation.raw
-    kinds = [(line, json.loads(line)) for line in lines]
-    entries = [(line, value["entry"]) for line, value in kinds if "entry" in value]
-    entry_of = {id(message): entry for message, entry in zip(conversation.messages, entries, strict=True)}
-    yield from (header, *(line for line, value in kinds if "purged" in value))
-    last_entry = entries[0][1] if entries else {}
-    for message in messages:
-        if line_and_entry := entry_of.get(id(message)):
-            line, last_entry = line_and_entry
-        else:  # a new message gets the time, provider and model of the one before it
-            line = json.dumps({"entry": {**last_entry, "message": message}}).encode()
+        copies = originals.get(_key(message))
+        line = copies.pop(0) if copies else json_like(first, message)
         yield line if line.endswith(b"\n") else line + b"\n"
 
 
-def _with_changes(document: Any, changes: Mapping[int, Sequence[Message]]) -> Any:
-    has_many = isinstance(document, list) and (isinstance(document[0], list) or "messages" in document[0])
-    if not has_many:
-        return _with_messages(document, changes[0])
-    return [_with_messages(data, changes[index]) if index in changes else data for index, data in enumerate(document)]
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
-def _with_messages(data: Any, messages: Sequence[Message]) -> Any:
-    return {**data, "messages": list(messages)} if isinstance(data, Mapping) else list(messages)
+def _export_lines(lines: Sequence[bytes], conversation: SourceConversation, repaired: Repaired) -> Iterator[bytes]:
+    """The lines of an edited conversation of an export. Folds and pins are left out: their positions have changed."""
+    values = [(line, json.loads(line)) for line in lines if line.strip()]
+    yield from (line for line, value in values if value.keys() & {"conversation", "purged"})
+    entries = [(line, value) for line, value in values if not value.keys() & {"conversation", "purged", "fold", "pin"}]
+    _, last_value = entries[0] if entries else (b"", {"entry": {}})
+    for message, origin in zip(repaired.messages, repaired.origins, strict=True):
+        if origin is not None:
+            line, last_value = entries[origin]
+        if origin is None or message is not conversation.items[origin].message:
+            # a new message gets the time, provider and model of the one before it
+            is_chat = "entry" not in last_value
+            entry = {**(last_value if is_chat else last_value["entry"]), "message": message}
+            line = json.dumps(entry if is_chat else {"entry": entry}).encode()
+        yield line if line.endswith(b"\n") else line + b"\n"
+
+
+def _with_changes(document: Any, changes: dict[str, Any]) -> Any:
+    """The document with the changed conversations: by element, or as a whole."""
+    if not isinstance(document, list) or changes.keys() & {"", "the document"}:
+        return next(iter(changes.values()))
+    return [changes.get(f"element {index}", element) for index, element in enumerate(document)]

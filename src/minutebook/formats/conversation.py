@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
 from minutebook.formats.source import Kind, Source
@@ -31,6 +31,8 @@ class SourceConversation:
     """One conversation of a file."""
 
     items: list[SourceMessage]
+    place: str = ""
+    """The place of the value that it was read from, for example "line 12". Empty if it is the whole file."""
     id: str | None = None
     title: str | None = None
     model: str | None = None
@@ -70,6 +72,8 @@ class Format:
     """The provider whose rules the messages must follow."""
     write: Writer | None = None
     """The JSON value of a conversation; None if no program reads such a file back."""
+    list_name: str = "messages"
+    """The key of the list of messages in the value that `write` returns."""
 
 
 def read_each(
@@ -88,9 +92,10 @@ def read_each(
             source.skip(value.place, str(error))
             continue
         if isinstance(result, SourceConversation):
-            yield replace(result, original=value.data)
+            yield replace(result, place=value.place, original=value.data)
         else:
-            yield from result
+            for branch in result:
+                yield replace(branch, place=value.place)
 
 
 def items_of(
@@ -127,6 +132,15 @@ def time_of(value: Any) -> datetime | None:
     return None
 
 
+_JSON_TYPES: Final = {
+    type(None): "null",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+}
+
+
 def describe(value: Any) -> str:
     """A JSON value in a few words, for messages to the user."""
     if isinstance(value, Mapping):
@@ -134,7 +148,7 @@ def describe(value: Any) -> str:
         return f"an object with the keys {keys}" if keys else "an empty object"
     if isinstance(value, (list, tuple)):
         return f"a list of {len(value)} values"
-    return f"a {type(value).__name__}"
+    return _JSON_TYPES.get(type(value), f"a {type(value).__name__}")
 
 
 def has_keys(value: Any, *keys: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from minutebook.errors import InvalidSetting, UnreadableInput
-from minutebook.formats.conversation import Format, SourceConversation, describe
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, Writer, describe
 from minutebook.formats.source import Source
 from minutebook.record.message import Message
 from minutebook.wire.write import FORMAT_KEYS
@@ -43,7 +43,7 @@ _MODULES: Final = (
     "requests.anthropic",
     "requests.responses",
 )
-"""Modules of the built-in formats. Of formats that match equally many values, the first is used."""
+"""Modules of the built-in formats. Of formats that match equally many values, the first is format_."""
 
 
 @cache
@@ -104,11 +104,13 @@ def detect(source: str | Path | bytes | Source) -> Format:
         if source.kind == "sqlite"
         else "text"
         if source.kind == "text"
-        else describe(sample[0] if sample else None)
+        else describe(sample[0])
+        if sample
+        else "an empty list"
     )
     raise UnreadableInput(
         source.name,
-        f"is in no known format: it begins with {seen}. Supported: {supported}. Name the format with --from, or add one "
+        f"is in no known format: it begins with {seen}; supported: {supported}; name the format with --from, or add one "
         f"with an entry point of the group {GROUP}",
     )
 
@@ -122,20 +124,18 @@ def read(source: str | Path | bytes | Source, format: str | None = None) -> Iter
     """
     if not isinstance(source, Source):
         source = Source(source)
-    source_format = detect(source) if format is None else format_named(format)
-    if source_format.kind != source.kind:
-        raise UnreadableInput(source.name, f"is not in the format {source_format.name}, which is {source_format.kind}")
-    is_empty = True
-    for conversation in source_format.read(source):
-        if conversation.items:
-            is_empty = False
-            yield replace(conversation, format=source_format.name)
-    if is_empty:
+    format_ = detect(source) if format is None else format_named(format)
+    if format_.kind != source.kind:
+        raise UnreadableInput(source.name, f"is not in the format {format_.name}, which is {format_.kind}")
+    is_understood = False
+    for conversation in format_.read(source):
+        if conversation.items or conversation.place:  # a recognised value may have no messages
+            is_understood = True
+            yield replace(conversation, format=format_.name)
+    if not is_understood:
         reasons = "; ".join(map(str, source.skipped[:3]))
-        raise UnreadableInput(
-            source.name,
-            f"contains no conversation in the format {source_format.name}" + (f": {reasons}" if reasons else ""),
-        )
+        problem = f"contains no conversation in the format {format_.name}" + (f": {reasons}" if reasons else "")
+        raise UnreadableInput(source.name, f"{problem}; `minutebook formats` lists the formats that can be read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,18 @@ class Converted:
     """What the format cannot express, by message: "message 3: reasoning_content"."""
 
 
+def writer_of(target: Format) -> Writer:
+    """The function that writes a format.
+
+    Raises:
+        InvalidSetting: the format cannot be written.
+    """
+    if target.write is None:
+        names = ", ".join(sorted(name for name, known in formats().items() if known.write is not None))
+        raise InvalidSetting("format", target.name, f"one that can be written: {names}")
+    return target.write
+
+
 def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa: A002 - the natural name for callers
     """The conversation in another format, and what is lost by it.
 
@@ -155,15 +167,28 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
         InvalidSetting: there is no format of that name, or it cannot be written.
     """
     target = format_named(format)
-    if target.write is None:
-        names = ", ".join(sorted(name for name, known in formats().items() if known.write is not None))
-        raise InvalidSetting("format", format, f"one that can be written: {names}")
+    write = writer_of(target)
     if conversation.format != target.name:
         conversation = replace(conversation, data={}, original=None)
     if conversation.original is not None and _read_back(conversation.original, target) == conversation.messages:
         return Converted(conversation.original, ())
-    value = target.write(conversation)
+    value = write(conversation)
     return Converted(value, tuple(_losses(conversation.messages, _read_back(value, target))))
+
+
+def with_messages(conversation: SourceConversation, items: Sequence[SourceMessage]) -> Any:
+    """The value that a conversation was read from, with other messages. A list of messages is a list again.
+
+    Raises:
+        InvalidSetting: the format cannot be written.
+    """
+    target = format_named(conversation.format)
+    write = writer_of(target)
+    if not isinstance(conversation.original, list) and conversation.place:
+        return write(replace(conversation, items=list(items)))
+    wrapped = write(replace(conversation, items=list(items), data={target.list_name: None}))
+    system = [{"role": "system", "content": wrapped["system"]}] if "system" in wrapped else []
+    return [*system, *wrapped[target.list_name]]
 
 
 def _read_back(value: Any, target: Format) -> list[Message]:

@@ -11,10 +11,11 @@ import sqlite3
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, cast
 
@@ -26,6 +27,8 @@ _SQLITE: Final = b"SQLite format 3\x00"
 _CHUNK: Final = 1 << 16
 _SAMPLE_VALUES: Final = 60
 _SAMPLE_CHARACTERS: Final = 20_000
+_MAX_LIST_LINE: Final = 4_000_000
+_EXPECTED: Final = "expected JSON, JSONL, text or SQLite in a format that `minutebook formats` lists"
 _END_MARGIN: Final = 24
 """A syntax error so close to the end of what was read may be due to the rest that was not read yet."""
 
@@ -96,16 +99,25 @@ class Source:
                 return [text.read(_SAMPLE_CHARACTERS)]
         values = self._values(advance=None)
         sample: list[Any] = []
+        skipped = list(self.skipped)
         try:
             sample.extend(value.data for value in islice(values, _SAMPLE_VALUES))
         except UnreadableInput:
             if not sample:
                 raise  # otherwise the damage is reported when the file is read
+        finally:
+            values.close()
+            self.skipped = skipped
         return sample
 
     def values(self) -> Iterator[Value]:
         """The JSON values of the file. An incomplete last line is skipped: a program may still be writing it."""
         return self._values(self._advance)
+
+    def content(self) -> bytes:
+        """The whole file, decompressed."""
+        with self._open(advance=None) as stream:
+            return stream.read()
 
     def text_lines(self) -> Iterator[tuple[int, str]]:
         """The lines of a text with their numbers."""
@@ -117,7 +129,7 @@ class Source:
         """The SQLite database, opened for reading."""
         with tempfile.TemporaryDirectory() as folder:
             path = self._path
-            if path is None or self._is_gzipped():
+            if path is None or self.is_gzipped():
                 path = Path(folder) / "copy.db"
                 with self._open(advance=None) as stream, path.open("wb") as copy:
                     copy.writelines(iter(lambda: stream.read(_CHUNK), b""))
@@ -126,11 +138,13 @@ class Source:
                 connection.row_factory = sqlite3.Row
                 yield connection
             except sqlite3.DatabaseError as error:
-                raise UnreadableInput(self.name, f"the SQLite database cannot be read: {error}") from None
+                raise UnreadableInput(
+                    self.name, f"the SQLite database cannot be read ({error}); copy it again"
+                ) from None
             finally:
                 connection.close()
 
-    def _is_gzipped(self) -> bool:
+    def is_gzipped(self) -> bool:
         if self._bytes is not None:
             return self._bytes[:2] == b"\x1f\x8b"
         assert self._path is not None
@@ -139,38 +153,59 @@ class Source:
 
     @contextmanager
     def _open(self, advance: Callable[[int], None] | None) -> Iterator[io.BufferedIOBase]:
+        """The content, decompressed."""
         with io.BytesIO(self._bytes) if self._bytes is not None else cast("Path", self._path).open("rb") as raw:
-            stream: Any = raw if advance is None else _CountingReader(raw, advance)
-            yield cast("io.BufferedIOBase", gzip.GzipFile(fileobj=stream) if self._is_gzipped() else stream)
+            stream: Any = raw if advance is None else io.BufferedReader(_CountingReader(raw, advance))
+            try:
+                yield cast("io.BufferedIOBase", gzip.GzipFile(fileobj=stream) if self.is_gzipped() else stream)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                problem = f"the gzip data is damaged ({error}); copy or compress the file again"
+                raise UnreadableInput(self.name, problem) from None
 
     @contextmanager
-    def _text(self, advance: Callable[[int], None] | None) -> Iterator["io.TextIOWrapper[Any]"]:
+    def _text(
+        self, advance: Callable[[int], None] | None, errors: str = "surrogatepass"
+    ) -> Iterator["io.TextIOWrapper[Any]"]:
         with self._open(advance) as stream:
-            text = io.TextIOWrapper(cast("Any", stream), encoding="utf-8-sig", errors="surrogateescape", newline="\n")
+            text = io.TextIOWrapper(cast("Any", stream), encoding="utf-8-sig", errors=errors, newline="\n")
             try:
                 yield text
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise UnreadableInput(self.name, f"the gzip data is damaged: {error}") from None
+            except UnicodeDecodeError as error:
+                raise UnreadableInput(self.name, f"not UTF-8 ({error.reason}); {_EXPECTED}") from None
 
-    def _values(self, advance: Callable[[int], None] | None) -> Iterator[Value]:
+    def _values(self, advance: Callable[[int], None] | None) -> Generator[Value, None, None]:
+        with self._text(advance=None, errors="replace") as text:
+            is_lines = _Buffer(text, self.name).is_lines()
+        if is_lines:
+            yield from self._line_values(advance)
+            return
         with self._text(advance) as text:
-            start = _Buffer(text, self.name)
-            if start.is_array():
-                yield from start.elements()
-            elif start.is_lines():
-                yield from self._lines(start)
+            buffer = _Buffer(text, self.name)
+            if buffer.is_array():
+                yield from buffer.elements()
             else:
-                yield Value(start.document(), "the document")
+                yield Value(buffer.document(), "the document")
 
-    def _lines(self, buffer: "_Buffer") -> Iterator[Value]:
-        for number, line in buffer.lines():
-            if not line.strip():
+    def _line_values(self, advance: Callable[[int], None] | None) -> Iterator[Value]:
+        for number, line in self._raw_lines(advance):
+            if not line.removeprefix(_BOM).strip():
                 continue
             try:
-                yield Value(parse_json(line), f"line {number}")
+                value = parse_json(line.removeprefix(_BOM).decode("utf-8", "surrogatepass"))
+            except UnicodeDecodeError as error:
+                self.skip(f"line {number}", f"not UTF-8 ({error.reason})")
             except (ValueError, RecursionError) as error:
-                reason = "is incomplete" if not line.endswith("\n") else f"is not JSON ({error})"
-                self.skip(f"line {number}", reason)
+                self.skip(f"line {number}", "is incomplete" if not line.endswith(b"\n") else f"not JSON ({error})")
+            else:
+                yield Value(value, f"line {number}")
+
+    def raw_lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines of the file, decompressed, with their numbers."""
+        return self._raw_lines(self._advance)
+
+    def _raw_lines(self, advance: Callable[[int], None] | None) -> Iterator[tuple[int, bytes]]:
+        with self._open(advance) as stream:
+            yield from enumerate(stream, 1)
 
 
 def parse_json(text: str) -> Any:
@@ -195,30 +230,37 @@ class _Buffer:
         self._position = 0
 
     def is_array(self) -> bool:
-        """Whether the file is one array. A list on each line is JSONL."""
-        return self._buffer.lstrip()[:1] == "[" and not self.is_lines()
+        """Whether the file is one array, if it is not JSONL."""
+        return self._buffer.lstrip()[:1] == "["
 
     def is_lines(self) -> bool:
         """Whether the first line is a complete value and others follow."""
         line, newline, rest = self._buffer.lstrip().partition("\n")
-        while not newline and self._grow():
+        while not newline and len(line) < self._longest_list() and self._grow():
             line, newline, rest = self._buffer.lstrip().partition("\n")
         try:
             parse_json(line)
         except (ValueError, RecursionError):
             return False
-        return bool(rest.strip() or self._text.read(1).strip())
+        while newline and not rest.strip() and (rest := self._text.read(_CHUNK)):
+            pass
+        return bool(rest.strip())
 
-    def lines(self) -> Iterator[tuple[int, str]]:
-        self._text.seek(0)
-        yield from enumerate(self._text, 1)
+    def _longest_list(self) -> float:
+        """A longer list on the first line is the whole file: an array, which is then read element by element."""
+        return _MAX_LIST_LINE if self._buffer.lstrip()[:1] == "[" else inf
 
     def document(self) -> Any:
         self._buffer += self._text.read()
+        start = self._buffer.lstrip()
+        skipped_lines = self._buffer[: len(self._buffer) - len(start)].count("\n")
         try:
-            return parse_json(self._buffer.strip())
+            return parse_json(start.rstrip())
+        except json.JSONDecodeError as error:
+            problem = f"not JSON ({error.msg}, column {error.colno}); {_EXPECTED}"
+            raise UnreadableInput(self._name, problem, skipped_lines + error.lineno) from None
         except (ValueError, RecursionError) as error:
-            raise self._error(error) from None
+            raise UnreadableInput(self._name, f"invalid JSON ({error}); {_EXPECTED}") from None
 
     def elements(self) -> Iterator[Value]:
         """The elements of the array, one at a time."""
@@ -230,10 +272,12 @@ class _Buffer:
             if self._next_character() == ",":
                 self._position += 1
             elif self._next_character() != "]":
-                raise UnreadableInput(self._name, f"is incomplete: it ends after element {index - 1}")
+                raise UnreadableInput(
+                    self._name, f"is incomplete: it ends after element {index - 1}; copy the file again"
+                )
             self._buffer, self._position = self._buffer[self._position :], 0
         if self._next_character() == "":
-            raise UnreadableInput(self._name, f"is incomplete: it ends after element {index - 1}")
+            raise UnreadableInput(self._name, f"is incomplete: it ends after element {index - 1}; copy the file again")
 
     def _element(self, index: int) -> Any:
         while True:
@@ -244,10 +288,12 @@ class _Buffer:
                 if may_continue and self._grow():
                     continue
                 if may_continue:
-                    raise UnreadableInput(self._name, f"is incomplete: it ends within element {index}") from None
-                raise self._error(error, f"element {index}: ") from None
+                    raise UnreadableInput(
+                        self._name, f"is incomplete: it ends within element {index}; copy the file again"
+                    ) from None
+                raise self._error(error, index) from None
             except (ValueError, RecursionError) as error:
-                raise self._error(error, f"element {index}: ") from None
+                raise self._error(error, index) from None
             if end == len(self._buffer) and self._grow():
                 continue  # a number may go on
             self._position = end
@@ -267,9 +313,9 @@ class _Buffer:
         self._buffer += more
         return bool(more)
 
-    def _error(self, error: Exception, where: str = "") -> UnreadableInput:
-        line = error.lineno if isinstance(error, json.JSONDecodeError) and not where else None
-        return UnreadableInput(self._name, f"{where}not JSON ({error})", line)
+    def _error(self, error: Exception, index: int) -> UnreadableInput:
+        text = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        return UnreadableInput(self._name, f"element {index}: not JSON ({text}); {_EXPECTED}")
 
 
 class _CountingReader(io.RawIOBase):
@@ -289,12 +335,9 @@ class _CountingReader(io.RawIOBase):
 
 
 def _read_start(stream: io.BufferedIOBase, name: str) -> bytes:
-    try:
-        start = stream.read(_CHUNK)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UnreadableInput(name, f"the gzip data is damaged: {error}") from None
+    start = stream.read(_CHUNK)
     if not start.removeprefix(_BOM).strip():
-        raise UnreadableInput(name, "is empty")
+        raise UnreadableInput(name, f"is empty; {_EXPECTED}")
     return start
 
 

@@ -50,8 +50,8 @@ class ReceivedRequest:
 
     @property
     def messages(self) -> list[Mapping[str, Any]]:
-        """The messages, or the items of a request to the Responses API."""
-        messages = self.body.get("messages", self.body.get("input"))
+        """The messages, the items of a request to the Responses API, or the contents of one to Gemini's."""
+        messages = self.body.get("messages", self.body.get("input", self.body.get("contents")))
         if isinstance(messages, str):
             return [{"role": "user", "content": messages}]
         return [message for message in messages if isinstance(message, Mapping)] if isinstance(messages, list) else []

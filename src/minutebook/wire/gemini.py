@@ -52,6 +52,7 @@ def messages_to_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
     contents: list[dict[str, Any]] = []
     previous: Message = {}
     tool_names: dict[str, str] = {}
+    omitted_ids: set[str] = set()
     for message in messages[leading_system_count(messages) :]:
         stored = message.get(GEMINI_KEY) or {}
         tool_names |= {
@@ -59,12 +60,19 @@ def messages_to_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
             for call in message.get("tool_calls") or ()
         }
         parts = _parts(message, tool_names)
-        is_further_result = is_result(message) and is_result(previous) and GEMINI_KEY not in message
-        if stored.get("joined", is_further_result) and contents:
+        written_calls = [call for part in parts if (call := _field(part, "functionCall")) is not None]
+        for call, written in zip(message.get("tool_calls") or (), written_calls, strict=False):
+            if not written.get("id"):  # its response must not have one either
+                omitted_ids.add(str(call.get("id")))
+        if is_result(message) and message.get("tool_call_id") in omitted_ids:
+            (_field(parts[0], "functionResponse") or {}).pop("id", None)
+        role = "model" if role_of(message) == "assistant" else "user"
+        # The responses of one turn are one content. A repair may have added, moved or removed a neighbour.
+        joins_result = is_result(message) and is_result(previous) and GEMINI_KEY not in {*message} & {*previous}
+        if contents and contents[-1]["role"] == role and (stored.get("joined") or joins_result):
             contents[-1]["parts"] += parts
         else:
-            content = {"role": "model" if role_of(message) == "assistant" else "user", "parts": parts}
-            contents.append({**content, **plain_copy(stored.get("fields", {}))})
+            contents.append({"role": role, "parts": parts, **plain_copy(stored.get("fields", {}))})
         previous = message
     return contents
 

@@ -17,8 +17,8 @@ def test_findings_name_conversation_message_and_call(run: Run, whole: Chat, brok
     assert result.exit_code == 6
     assert result.stdout.splitlines() == [
         "conversation 1, line 2, id 'x'",
-        "  error    message 2: a tool call has no result ('a')",
-        "  error    message 5: a tool result answers no call ('zzz')",
+        "  error    line 2, messages[2]: a tool call has no result ('a')",
+        "  error    line 2, messages[5]: a tool result answers no call ('zzz')",
         "2 conversations, 12 messages: 2 errors and 0 warnings in 1 conversation by the rules of openai",
     ]
 
@@ -77,12 +77,13 @@ def test_a_lone_surrogate_in_an_id_does_not_stop_the_report(run: Run) -> None:
     ]
 
 
-def test_findings_before_a_broken_line_are_printed(run: Run, broken: Chat, tmp_path: Path) -> None:
+def test_a_line_that_cannot_be_read_is_reported_with_the_findings(run: Run, broken: Chat, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(f"{json.dumps(broken)}\n{json.dumps(broken)}\n[oops\n")
 
     result = run("check", path)
 
-    assert result.exit_code == 5
+    assert result.exit_code == 6
     assert "conversation 1, line 2" in result.stdout
-    assert result.stderr.startswith(f"error: {path}:3: not JSON")
+    assert result.stderr.startswith(f"skipped {path}: line 3: not JSON")
+    assert json.loads(run("check", path, "--json").stdout)["skipped"][0]["place"] == "line 3"

@@ -173,8 +173,9 @@ def test_a_conversation_that_is_refused_does_not_stop_the_others(kept: OnDatabas
     document = json.loads(result.stdout)
     assert result.exit_code == 1
     assert document["conversations"] == 2
-    assert [told["id"] for told in document["refused"]] == ["order-18", "x"]
+    assert [told["id"] for told in document["refused"]] == ["order-18"]
     assert "the id is taken by another conversation" in document["refused"][0]["problems"][0]
+    assert [part["place"] for part in document["skipped"]] == ["line 3"]
     assert ids(kept("ls", "--json")) == ["hello", "new", "order-17", "order-18", "stdin-1"]
 
 
@@ -212,14 +213,12 @@ def test_a_recipient_may_be_named_for_what_is_imported(kept: OnDatabase, run: Ru
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("nonsense", "log.jsonl:1: not JSON"),
+        ("nonsense", "log.jsonl: is in no known format"),
         ('{"conversation": {"format": 99}}\n', "log.jsonl:1: not a line of an export"),
         ('{HEAD}\n{"entry": 3}\n', "log.jsonl:2: not a line of an export"),
         ('{HEAD}\n{HEAD}\n\n{"spoon": 3}\n', "log.jsonl:4: unknown kind of line 'spoon'"),
-        ('{"role": "user", "content": "a"}\n\n{"role": "wizard", "content": "b"}\n', "log.jsonl:3: "),
-        ('{"role": "user", "content": "a"}\n[]\n', "log.jsonl:2: "),
     ],
-    ids=["nonsense", "format", "entry", "kind", "role", "no message"],
+    ids=["nonsense", "format", "entry", "kind"],
 )
 def test_what_cannot_be_read_ends_with_5_and_the_line(on: OnDatabase, tmp_path: Path, text: str, problem: str) -> None:
     header = {"format": 1, "id": "a", "recipient": "a", "status": "idle", "labels": {}}
@@ -233,25 +232,31 @@ def test_what_cannot_be_read_ends_with_5_and_the_line(on: OnDatabase, tmp_path: 
     assert problem in result.stderr
 
 
+def test_a_message_that_cannot_be_stored_is_refused_and_a_line_that_is_none_is_skipped(on: OnDatabase) -> None:
+    message = '{"role": "user", "content": "a"}\n'
+
+    wizard = on("import", "-", stdin=message + '{"role": "wizard", "content": "b"}\n')
+    no_message = on("import", "-", stdin=message + "[]\n")
+
+    assert (wizard.exit_code, no_message.exit_code) == (1, 6)
+    assert "'stdin': not imported: message 1: role is 'wizard'" in wizard.stderr
+    assert "skipped stdin: line 2: " in no_message.stderr
+
+
 def test_a_missing_file_makes_no_conversation(on: OnDatabase) -> None:
     assert on("import", "nowhere.jsonl").exit_code == 3
 
 
-def written(path: Path, shape: str, megabytes: int) -> Path:
-    """A file of about that size, never held whole."""
+def written(path: Path, megabytes: int) -> Path:
+    """An export of about that size."""
     said = "tea " * (LETTERS // 4)
     pair = [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
     head = {"format": 1, "id": "a", "recipient": "a", "status": "idle", "labels": {}}
     stamp = {"created_at": "2026-01-01T00:00:00+00:00"}
     meta = {"evaluation_id": "00000000-0000-0000-0000-000000000000", "sequence": 0, **stamp}
-    line = {
-        "export": "".join(f"{json.dumps({'entry': {'message': message, **meta}})}\n" for message in pair),
-        "objects": f"{json.dumps({'messages': pair})}\n",
-        "messages": "".join(f"{json.dumps(message)}\n" for message in pair),
-    }[shape]
+    line = "".join(f"{json.dumps({'entry': {'message': message, **meta}})}\n" for message in pair)
     with path.open("w") as out:
-        if shape == "export":
-            out.write(json.dumps({"conversation": {**head, **stamp}}) + "\n")
+        out.write(json.dumps({"conversation": {**head, **stamp}}) + "\n")
         for _ in range(megabytes * 1_000_000 // len(line)):
             out.write(line)
     return path
@@ -274,9 +279,8 @@ def most_memory(path: Path, url: str) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells how much memory a process had")
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", ["export", "messages"])
-def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path: Path, shape: str) -> None:
-    small, large = written(tmp_path / "small.jsonl", shape, 4), written(tmp_path / "large.jsonl", shape, 34)
+def test_a_large_export_takes_no_more_memory_than_a_small_one(tmp_path: Path) -> None:
+    small, large = written(tmp_path / "small.jsonl", 4), written(tmp_path / "large.jsonl", 34)
 
     less = most_memory(small, f"sqlite:///{tmp_path / 'small.db'}")
     more = most_memory(large, f"sqlite:///{tmp_path / 'large.db'}")
@@ -302,7 +306,7 @@ def test_an_interrupted_import_says_how_to_continue_and_continues(run: Run, tmp_
 
     count = int(re.fullmatch(r"imported (\d+) conversations with \d+ messages", stored)[1])  # type: ignore[index]
     assert command.returncode == 130
-    assert 5 <= count < 500
+    assert 4 <= count < 500  # the last one may be stored and not counted yet
     assert advice == "interrupted; run the same command again to import the rest"
     again = json.loads(run("import", path, "--db", database, "--json").stdout)
     assert again["conversations"] + again["existing_conversations"] == 500

@@ -4,25 +4,32 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 
 from minutebook.cli.exits import EXIT_FINDINGS, Command
-from minutebook.cli.files import ConversationReader, FileConversation
-from minutebook.cli.options import dry_run_option, files_argument, flag, is_json, json_option, provider_option
+from minutebook.cli.files import FileConversation
+from minutebook.cli.options import (
+    InputFile,
+    conversation_files,
+    dry_run_option,
+    flag,
+    is_json,
+    json_option,
+    provider_option,
+)
 from minutebook.cli.progress import read_progress
-from minutebook.cli.rewrite import replace_file, rewrite
+from minutebook.cli.rewrite import MessageEdit, replace_file, require_writable, rewrite
+from minutebook.formats import Format, Source, detect, format_named
 from minutebook.record.finding import FindingKind, errors
-from minutebook.record.message import Message, Provider
-from minutebook.record.repairs import repair
+from minutebook.record.repairs import Repaired, repair
 from minutebook.record.validation import check
 
 
 @click.command("repair", cls=Command, short_help="Repair conversations that a provider would reject.")
-@files_argument
+@conversation_files
 @provider_option(allow_all=True, help_text='Provider whose rules the result must satisfy, or "all".')
 @flag(
     "--write",
@@ -41,7 +48,13 @@ from minutebook.record.validation import check
     "Print the report as JSON, to stdout with --write, -o or --dry-run, else to stderr. Example: minutebook repair log.jsonl --write --json"
 )
 def command(
-    files: Sequence[str], provider: str, write: bool, output: Path | None, dry_run: bool, keep_open: bool
+    files: Sequence[InputFile],
+    from_format: str | None,
+    provider: str | None,
+    write: bool,
+    output: Path | None,
+    dry_run: bool,
+    keep_open: bool,
 ) -> int:
     """Repair what a provider would reject, and print the conversations in the format of FILE.
 
@@ -49,7 +62,8 @@ def command(
     replaced. Orphan and duplicate results and messages with an unknown role are dropped. Nothing else changes: a
     conversation that needs no repair is printed byte for byte. In an export, folds and pins of a repaired conversation are
     dropped. The repairs are reported on stderr. The exit code is 6 if problems remain that cannot be repaired, such as a
-    conversation without messages. Several files require --write or --dry-run.
+    conversation without messages. Several files require --write or --dry-run. A file in a format that cannot be written is
+    refused; convert it first.
 
     Example: minutebook repair log.jsonl --write
     """
@@ -57,23 +71,20 @@ def command(
         raise click.UsageError("--write and -o cannot be combined.")
     if len(files) > 1 and not (write or dry_run):
         raise click.UsageError("several files require --write or --dry-run.")
-    if write and "-" in files:
+    if write and any(file.path == "-" for file in files):
         raise click.UsageError("--write cannot replace stdin; redirect stdout or use -o OUT.")
-    repairer = _FileRepairer(
-        "anthropic" if provider == "all" else provider,  # type: ignore[arg-type]
-        keep_open,
-        name_files=len(files) > 1,
-        dry_run=dry_run,
-    )
+    repairer = _FileRepairer(provider, keep_open, name_files=len(files) > 1, dry_run=dry_run)
     for file in files:
-        with read_progress(file) as advance:
-            reader = ConversationReader(file, advance)
-            chunks = rewrite(reader, repairer.repair)
+        with read_progress(file.path) as advance:
+            source = Source(file.path, advance=advance)
+            format_ = detect(source) if from_format is None else format_named(from_format)
+            require_writable(format_, source.name)
+            chunks = rewrite(source, format_, repairer.edit(file, format_))
             if dry_run:
                 for _ in chunks:
                     pass
-            elif target := Path(file).resolve() if write else output:
-                _write_file(chunks, reader, repairer, target)
+            elif target := Path(file.path).resolve() if write else output:
+                _write_file(chunks, source, repairer, target)
             else:
                 sys.stdout.flush()
                 sys.stdout.buffer.writelines(chunks)
@@ -82,16 +93,13 @@ def command(
     return EXIT_FINDINGS if repairer.remaining else 0
 
 
-def _write_file(chunks: Iterator[bytes], reader: ConversationReader, repairer: "_FileRepairer", target: Path) -> None:
-    in_place = reader.source != "-" and Path(reader.source).resolve() == target.resolve()
+def _write_file(chunks: Iterator[bytes], source: Source, repairer: "_FileRepairer", target: Path) -> None:
+    in_place = source.path is not None and source.path.resolve() == target.resolve()
     repaired_before = len(repairer.repaired)
-    first = next(chunks, b"")  # after the first chunk, `reader.gzipped` is set
-    gzipped = reader.gzipped if in_place else target.suffix == ".gz"
-    all_chunks = chain([first], chunks)
     replace_file(
         target,
-        all_chunks,
-        gzipped=gzipped,
+        chunks,
+        gzipped=source.is_gzipped() if in_place else target.suffix == ".gz",
         is_needed=lambda: len(repairer.repaired) > repaired_before or not in_place,
     )
 
@@ -100,7 +108,8 @@ def _write_file(chunks: Iterator[bytes], reader: ConversationReader, repairer: "
 class _FileRepairer:
     """Repairs conversations and collects the report."""
 
-    provider: Provider
+    provider: str | None
+    """The provider whose rules apply; None: that of the format."""
     keep_open: bool
     name_files: bool
     """Whether the report names the file of each conversation."""
@@ -113,27 +122,38 @@ class _FileRepairer:
     repaired_lines: list[str] = field(default_factory=list)
     remaining_lines: list[str] = field(default_factory=list)
 
-    def repair(self, conversation: FileConversation) -> Sequence[Message] | None:
-        """Return the repaired messages, or None if the conversation needs no repair."""
+    def edit(self, file: InputFile, format_: Format) -> MessageEdit:
+        """The function that repairs the conversations of a file."""
+        return lambda index, conversation: self._repair(FileConversation(conversation, file.path, index, format_))
+
+    def _repair(self, conversation: FileConversation) -> Repaired | None:
+        """The repaired messages, or None if the conversation needs no repair."""
         self.conversations += 1
-        repaired = repair(conversation.messages, provider=self.provider, keep_open=self.keep_open)
+        provider = conversation.provider(self.provider)
+        repaired = repair(conversation.messages, provider=provider, keep_open=self.keep_open)
         name = f"{conversation.file}: {conversation.name}" if self.name_files else conversation.name
         if repaired.repairs:
             repairs = [
-                {"message": item.index, "kind": item.kind.value, "action": item.action.value, "call_id": item.call_id}
+                {
+                    "message": item.index,
+                    "place": conversation.place(item.index),
+                    "kind": item.kind.value,
+                    "action": item.action.value,
+                    "call_id": item.call_id,
+                }
                 for item in repaired.repairs
             ]
             self.repaired.append({**conversation.source, "repairs": repairs})
             self.repaired_lines.append(click.style(name, bold=True))
-            self.repaired_lines += [f"  {item}" for item in repaired.repairs]
-        remaining = errors(check(repaired.messages, provider=self.provider))
+            self.repaired_lines += [f"  {conversation.place(item.index)}: {item.what}" for item in repaired.repairs]
+        remaining = errors(check(repaired.messages, provider=provider))
         if self.keep_open:
             remaining = [finding for finding in remaining if finding.kind is not FindingKind.DANGLING_CALL]
         if remaining:
             findings = list(map(str, remaining))
             self.remaining.append({**conversation.source, "findings": findings})
             self.remaining_lines.append(f"{name}: cannot be repaired: {'; '.join(findings)}")
-        return repaired.messages if repaired.repairs else None
+        return repaired if repaired.repairs else None
 
     def print_report(self, *, err: bool) -> None:
         repairs = sum(len(entry["repairs"]) for entry in self.repaired)

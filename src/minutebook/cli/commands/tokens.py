@@ -1,14 +1,16 @@
 """`minutebook tokens`: count the tokens of conversations."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 from rich.text import Text
 
+from minutebook.agent.messages import Usage, usage_from
 from minutebook.cli.exits import Command
-from minutebook.cli.files import FileConversation, read_conversations
-from minutebook.cli.options import emit, files_argument, flag, json_option, model_option
+from minutebook.cli.files import ConversationFiles, FileConversation
+from minutebook.cli.options import InputFile, conversation_files, emit, flag, json_option, model_option
 from minutebook.cli.screen import ROLE_STYLES, console, headed_table, percent, preview, role_bars, tokens_by_role
 from minutebook.record.exchange import exchanges, turn_count
 from minutebook.tokens.counter import ExactCounter, ScaledCounter, TokenCounter
@@ -18,7 +20,7 @@ MAX_ROWS = 20
 
 
 @click.command("tokens", cls=Command, short_help="Count tokens, in total, by role and by message.")
-@files_argument
+@conversation_files
 @model_option
 @flag(
     "--all",
@@ -28,21 +30,28 @@ MAX_ROWS = 20
 @json_option(
     "Print all conversations with their totals, roles and largest messages as JSON. Example: minutebook tokens log.jsonl --json"
 )
-def command(files: Sequence[str], model: str | None, show_all: bool) -> None:
+def command(files: Sequence[InputFile], from_format: str | None, model: str | None, show_all: bool) -> int:
     """Count the tokens of each conversation of the files: in total, by role, and those of the largest messages.
 
-    A message counts as the tokens of its text plus 4, plus 8 for each tool call. Providers count slightly differently.
+    A message counts as the tokens of its text plus 4, plus 8 for each tool call. Providers count slightly differently. If
+    the file has the usage that the provider reported, its total is shown too.
 
     Example: minutebook tokens log.jsonl --model claude-sonnet-4-5
     """
     names, counts = [], []
-    for name, conversation in read_conversations(files):
-        names.append(name)
+    conversations = ConversationFiles(files, from_format)
+    for conversation in conversations:
+        names.append(conversations.title(conversation))
         counts.append(token_counts(conversation, model))
     emit(
-        {"tokens": sum(entry["tokens"] for entry in counts), "conversations": counts},
+        {
+            "tokens": sum(entry["tokens"] for entry in counts),
+            "conversations": counts,
+            "skipped": conversations.skipped,
+        },
         lambda: _show_one(names[0], counts[0]) if len(counts) == 1 else _show_many(counts, show_all=show_all),
     )
+    return conversations.report_skipped()
 
 
 def token_counts(conversation: FileConversation, model: str | None) -> dict[str, Any]:
@@ -70,9 +79,25 @@ def token_counts(conversation: FileConversation, model: str | None) -> dict[str,
             }
             for index in largest
         ],
+        "usage": usage_json(conversation),
         "counter": counter.name,
         "counter_reason": counter_reason(counter, model),
     }
+
+
+def usage_json(conversation: FileConversation) -> dict[str, int] | None:
+    """The sum of the usage that the file has, as JSON data; None if it has none."""
+    if not conversation.usage:
+        return None
+    total = sum(map(usage_from, conversation.usage), Usage())
+    return {"calls": len(conversation.usage), **asdict(total)}
+
+
+def usage_text(usage: Mapping[str, int]) -> str:
+    return (
+        f"reported by the provider in {usage['calls']:,} calls: {usage['input_tokens']:,} input tokens "
+        f"({usage['cached_tokens']:,} cached), {usage['output_tokens']:,} output tokens"
+    )
 
 
 def counter_reason(counter: TokenCounter, model: str | None) -> str:
@@ -90,6 +115,8 @@ def _show_one(name: str, entry: dict[str, Any]) -> None:
     out = console()
     out.print(Text(f"{name}: {entry['tokens']:,} tokens", "bold"))
     out.print(f"messages {entry['messages']:,}, turns {entry['turns']:,}, exchanges {entry['exchanges']:,}")
+    if entry["usage"]:
+        out.print(usage_text(entry["usage"]))
     out.print(Text(f"counter: {entry['counter_reason']}\n", "dim"))
     if entry["by_role"]:
         out.print(role_bars({"tokens": entry["by_role"]}, out.width))
@@ -122,6 +149,9 @@ def _show_many(counts: list[dict[str, Any]], *, show_all: bool) -> None:
     out.print(table)
     if len(shown) < len(counts):
         out.print(Text(f"the {len(shown)} largest of {len(counts):,} conversations; --all shows all", "dim"))
+    usages = [entry["usage"] for entry in counts if entry["usage"]]
+    if usages:
+        out.print(usage_text({name: sum(usage[name] for usage in usages) for name in usages[0]}))
     for reason in dict.fromkeys(entry["counter_reason"] for entry in counts):
         out.print(Text(f"counter: {reason}", "dim"))
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -14,23 +14,25 @@ from rich.table import Table
 from rich.text import Text
 
 from minutebook import Transcript, View
+from minutebook.cli.commands.tokens import usage_json, usage_text
 from minutebook.cli.exits import Command
-from minutebook.cli.files import ConversationReader, FileConversation
+from minutebook.cli.files import ConversationFiles, FileConversation
 from minutebook.cli.options import (
+    InputFile,
+    conversation_files,
     emit,
-    files_argument,
     flag,
     json_option,
     manager_options,
     model_option,
     provider_option,
 )
-from minutebook.cli.progress import read_progress
 from minutebook.cli.screen import STATUS_STYLES, console, headed_table, percent, preview, role_bars, tokens_by_role
 from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting
 from minutebook.history.curation import NoteStatus
 from minutebook.history.explanation import ExplanationLine
+from minutebook.record.message import is_user
 
 
 class Cut(NamedTuple):
@@ -55,7 +57,7 @@ def cuts_of(lines: Iterable[ExplanationLine]) -> list[Cut]:
 
 
 @click.command("view", cls=Command, short_help="Compare a conversation with what a model would get.")
-@files_argument
+@conversation_files
 @manager_options
 @model_option
 @provider_option(allow_all=False, help_text="Provider whose message rules the view must satisfy.")
@@ -78,49 +80,56 @@ def cuts_of(lines: Iterable[ExplanationLine]) -> list[Cut]:
     "Print the status and reason of every message, and the messages of the view, as JSON. Example: minutebook view log.json --json"
 )
 def command(
-    files: Sequence[str],
+    files: Sequence[InputFile],
+    from_format: str | None,
     managers: tuple[str, ...],
     max_tokens: int | None,
     model: str | None,
-    provider: str,
+    provider: str | None,
     conversation: str | None,
     show_all: bool,
     only_messages: bool,
-) -> None:
+) -> int:
     """Compare a conversation with the view that a model would get, with a reason for every difference.
 
-    Of several files, the conversation of each is shown.
+    Of several files, the conversation of each is shown. Of a folder, the conversations are listed; --conversation ID shows
+    one of them.
 
     Example: minutebook view log.jsonl --max-tokens 32000
     """
     from minutebook import counter_for, view_of
 
+    conversations = ConversationFiles(files, from_format)
     manager = manager_from_texts(managers, max_tokens)
-    for file in files:
-        selected = _select_conversation(file, conversation)
+    if conversation is None and any(file.is_in_folder for file in files):
+        _list_conversations(conversations, show_all=show_all)
+        return conversations.report_skipped()
+    for selected in _select_conversations(conversations, conversation):
         counter = counter_for(model or selected.model)
         view = view_of(
             Transcript.of(selected.messages, counter=counter),
             manager,
             max_tokens=max_tokens,
-            provider=provider,  # type: ignore[arg-type]
+            provider=selected.provider(provider),
         )
         if only_messages:
             click.echo(json.dumps(view.messages, indent=2))
             continue
-        name = selected.name if len(files) == 1 else f"{file}: {selected.name}"
+        name, usage = conversations.title(selected), usage_json(selected)
+        document = _view_json(view, selected, repr(manager), counter.name)
         emit(
-            _view_json(view, selected, repr(manager), counter.name),
-            partial(show, view, name, counter.name, show_all=show_all),
+            {**document, "usage": usage, "skipped": conversations.skipped},
+            partial(show, view, name, counter.name, show_all=show_all, usage=usage),
         )
+    return conversations.report_skipped()
 
 
-def _select_conversation(file: str, id_or_index: str | None) -> FileConversation:
-    """Read the conversation with this id or, if there is none, with this index."""
-    with read_progress(file) as advance:
-        reader = ConversationReader(file, advance)
+def _select_conversations(conversations: ConversationFiles, id_or_index: str | None) -> Iterator[FileConversation]:
+    """The conversation of each file with this id or, if there is none, with this index. In a folder, the first with the id."""
+    count = selected_count = 0
+    for file in conversations.files:
         selected = None
-        for count, conversation in enumerate(reader, 1):
+        for count, conversation in enumerate(conversations.read(file), 1):
             if id_or_index is None:
                 selected = selected or conversation
                 if count == 2:
@@ -130,13 +139,61 @@ def _select_conversation(file: str, id_or_index: str | None) -> FileConversation
                     click.echo(note, err=True)
                     break
             elif conversation.id == id_or_index:
-                return conversation
-            elif id_or_index.isdecimal() and conversation.index == int(id_or_index):
                 selected = conversation
-    if selected is None:
-        expected = f"an id in {reader.name}, or an index from 0 to {count - 1}"
-        raise InvalidSetting("--conversation", id_or_index, expected)
-    return selected
+                break
+            elif id_or_index.isdecimal() and conversation.index == int(id_or_index) and not file.is_in_folder:
+                selected = conversation
+        if selected is not None:
+            selected_count += 1
+            yield selected
+            if file.is_in_folder:
+                return
+        elif not file.is_in_folder:
+            expected = f"an id in {file.name}, or an index from 0 to {count - 1}"
+            raise InvalidSetting("--conversation", id_or_index, expected)
+    if not selected_count:
+        raise InvalidSetting("--conversation", id_or_index, "an id that is listed without --conversation")
+
+
+def _list_conversations(conversations: ConversationFiles, *, show_all: bool) -> None:
+    """Print a table of the conversations of a folder, the newest first."""
+    rows = sorted(map(_row, conversations), key=lambda row: row["created_at"] or "", reverse=True)
+    emit(
+        {"conversations": rows, "skipped": conversations.skipped},
+        lambda: _show_list(rows if show_all else rows[:MAX_ROWS], len(rows)),
+    )
+
+
+def _row(conversation: FileConversation) -> dict[str, Any]:
+    source = conversation.conversation
+    first_user = next((message for message in source.messages if is_user(message)), None)
+    return {
+        **conversation.source,
+        "title": source.title or (preview(first_user) if first_user is not None else None),
+        "model": source.model,
+        "created_at": source.created_at.isoformat() if source.created_at else None,
+        "messages": len(source.items),
+        "usage": usage_json(conversation),
+    }
+
+
+def _show_list(rows: Sequence[dict[str, Any]], total: int) -> None:
+    out = console()
+    table = headed_table(expand=True)
+    for title in ("started", "id", "messages", "input tokens", "output"):
+        table.add_column(title, justify="left" if title in {"started", "id"} else "right", no_wrap=True)
+    table.add_column("title", ratio=1, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        usage = row["usage"]
+        tokens = [f"{usage[name]:,}" for name in ("input_tokens", "output_tokens")] if usage else ["", ""]
+        started = (row["created_at"] or "")[:16].replace("T", " ")
+        table.add_row(
+            started, Text(row["id"] or row["file"]), f"{row['messages']:,}", *tokens, Text(row["title"] or "")
+        )
+    out.print(table)
+    if len(rows) < total:
+        out.print(Text(f"the {len(rows)} newest of {total:,} conversations; --all shows all", "dim"))
+    out.print(Text("--conversation ID shows one of them", "dim"))
 
 
 def _view_json(view: View, selected: FileConversation, manager: str, counter: str) -> dict[str, Any]:
@@ -187,7 +244,7 @@ class ViewRow:
         return self.line.status.value if changed == len(self.lines) else f"{changed} {self.line.status.value}"
 
 
-def show(view: View, name: str, counter: str, *, show_all: bool) -> None:
+def show(view: View, name: str, counter: str, *, show_all: bool, usage: Mapping[str, int] | None = None) -> None:
     """Print the table of messages and the totals of the record and the view."""
     out = console()
     explanation = view.explain()
@@ -195,6 +252,8 @@ def show(view: View, name: str, counter: str, *, show_all: bool) -> None:
     out.print(Text(f"{name}, counted with {counter}", "bold"))
     out.print(table_of(rows, view.record, added=_added_previews(view)))
     show_totals(out, view, explanation.lines)
+    if usage:
+        out.print(usage_text(usage))
 
 
 def rows_of(record: Transcript, lines: Sequence[ExplanationLine], *, show_all: bool) -> list[ViewRow]:

@@ -1,8 +1,8 @@
 """Sessions of Claude Code: `~/.claude/projects/*/*.jsonl`.
 
 Each line has an id and the id of its parent. One assistant message is several lines with the same message id, one per
-content block, and the results of its calls may be between them. When the user edits an earlier prompt, the old
-lines stay in the file and become a branch. Subagents (sidechains) are separate conversations. A compaction is a
+content block, and the results of its calls may be between them. When the user edits an earlier prompt, the
+old lines stay in the file: they become a branch. Subagents (sidechains) are conversations of their own. A compaction is a
 boundary line and a summary that replaces what was before it: it becomes a fold.
 """
 

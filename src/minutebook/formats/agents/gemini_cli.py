@@ -1,6 +1,6 @@
 """Sessions of Gemini CLI: `~/.gemini/tmp/*/chats/session-*.json` or `.jsonl`.
 
-Saved checkpoints (`/chat save`) are lists of contents of Gemini's API, a separate format.
+Saved checkpoints (`/chat save`) are lists of contents of Gemini's API, which is the format `gemini`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,12 +1,16 @@
-"""Our own exports (`minutebook export`): a header line for each conversation, then its entries, folds and pins."""
+"""Our own exports (`minutebook export`), and the files of `minutebook chat` before chats were kept in the database.
+
+An export has a header line for each conversation, then its entries, folds and pins. A chat file has only entries.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minutebook.errors import MinutebookError
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
-from minutebook.formats.source import Source
+from minutebook.formats.source import Source, Value
 from minutebook.record.fold import Fold
 from minutebook.wire.chat import entry_from_json, entry_to_provider_message
 
@@ -14,40 +18,66 @@ _KINDS: Final = ("conversation", "purged", "entry", "fold", "pin")
 
 
 def matches(value: Any) -> bool:
+    if is_chat_entry(value):
+        return True
     if not isinstance(value, Mapping) or len(value) != 1:
         return False
-    if has_keys(value, "conversation"):
-        return has_keys(value["conversation"], "format", "id")
-    return next(iter(value)) in _KINDS
+    kind = next(iter(value))
+    return kind in _KINDS and (kind != "conversation" or has_keys(value["conversation"], "format"))
+
+
+def is_chat_entry(value: Any) -> bool:
+    """Whether a value is a line of a chat file."""
+    return has_keys(value, "message", "evaluation_id", "sequence")
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """The lines of one conversation."""
+
+    header: Mapping[str, Any]
+    place: str = ""
+    items: list[SourceMessage] = field(default_factory=list)
+    folds: list[Fold] = field(default_factory=list)
+
+    def add(self, value: Value, source: Source) -> None:
+        try:
+            if fold := value.data.get("fold"):
+                if not fold.get("undone"):
+                    shown = tuple(fold["shown"])
+                    self.folds.append(Fold(fold["id"], fold["start"], fold["stop"], shown, fold["reason"]))
+            elif entry := value.data if is_chat_entry(value.data) else value.data.get("entry"):
+                read_entry = entry_from_json(json.dumps(entry))
+                message = entry_to_provider_message(read_entry)
+                self.items.append(SourceMessage(message, value.place, read_entry.created_at, read_entry.model or None))
+        except (MinutebookError, KeyError, TypeError, AttributeError, ValueError) as error:
+            source.skip(value.place, f"is not a line of an export ({error})")
+
+    def conversation(self, source: Source) -> SourceConversation:
+        return SourceConversation(
+            items=self.items,
+            place=self.place,
+            id=str(self.header.get("id", source.stem)),
+            model=next((item.model for item in reversed(self.items) if item.model), None),
+            created_at=time_of(self.header.get("created_at")),
+            folds=tuple(self.folds),
+        )
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    header: Mapping[str, Any] | None = None
-    items: list[SourceMessage] = []
-    folds: list[Fold] = []
+    current: _Conversation | None = None
     for value in source.values():
         if not matches(value.data):
             source.skip(value.place, "is not a line of an export")
         elif "conversation" in value.data:
-            if header is not None:
-                yield _conversation(header, items, folds)
-            header, items, folds = value.data["conversation"], [], []
-        elif "entry" in value.data:
-            try:
-                entry = entry_from_json(json.dumps(value.data["entry"]))
-            except MinutebookError as error:
-                source.skip(value.place, str(error))
-                continue
-            message = entry_to_provider_message(entry)
-            items.append(SourceMessage(message, value.place, entry.created_at, entry.model or None))
-    if header is not None:
-        yield _conversation(header, items, folds)
-
-
-def _conversation(header: Mapping[str, Any], items: list[SourceMessage], folds: list[Fold]) -> SourceConversation:
-    return SourceConversation(
-        items=items, id=str(header["id"]), created_at=time_of(header.get("created_at")), folds=tuple(folds)
-    )
+            if current is not None:
+                yield current.conversation(source)
+            current = _Conversation(value.data["conversation"], value.place)
+        else:
+            current = current or _Conversation({})
+            current.add(value, source)
+    if current is not None:
+        yield current.conversation(source)
 
 
 FORMAT: Final = Format(name="minutebook", title="our own exports (minutebook export)", matches=matches, read=read)

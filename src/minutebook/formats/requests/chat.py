@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from minutebook.errors import InvalidMessage
 from minutebook.formats.conversation import (
     Format,
     SourceConversation,
@@ -15,7 +16,7 @@ from minutebook.formats.conversation import (
     time_of,
 )
 from minutebook.formats.source import Source
-from minutebook.record.message import ROLES, Message, plain_copy
+from minutebook.record.message import ROLES, Message, plain_copy, require_message
 from minutebook.wire.read import read_input
 from minutebook.wire.write import FORMAT_KEYS
 
@@ -60,8 +61,20 @@ def messages_of(value: Any) -> list[Any] | None:
 def matches(value: Any) -> bool:
     messages = messages_of(value)
     if messages is not None:
-        return all(map(is_message, messages)) and not has_keys(value, "anthropic_version")
+        has_own = not messages or any(map(is_message, messages))
+        return has_own and all(map(_is_readable, messages)) and not has_keys(value, "anthropic_version")
     return is_message(value) or _response_of(value) is not None
+
+
+def _is_readable(message: Any) -> bool:
+    """Whether a value is a chat message, or one that providers reject: without content, or with an unknown role."""
+    return is_message(message) or (
+        isinstance(message, Mapping)
+        and isinstance(message.get("role"), str)
+        and message["role"] != "model"
+        and (message.get("content") is None or isinstance(message["content"], str))
+        and not message.keys() & {"parts", "toolInvocations", "type"}
+    )
 
 
 def _response_of(value: Any) -> Any:
@@ -73,14 +86,17 @@ def _response_of(value: Any) -> Any:
 
 def read(source: Source) -> Iterator[SourceConversation]:
     if is_message(next(iter(source.sample()), None)):
-        yield read_message_stream(source, is_message, chat_items)
+        yield read_message_stream(source, _is_readable, chat_items)
     else:
         yield from read_each(source, matches, _conversation)
 
 
 def chat_items(messages: Iterable[Any], places: Iterable[str]) -> list[SourceMessage]:
     """Chat messages, each with its place, unchanged: also those that providers reject, so that they can be repaired."""
-    return [SourceMessage(message, place) for message, place in zip(messages, places, strict=False)]
+    return [
+        SourceMessage(require_message(message, index), place)
+        for index, (message, place) in enumerate(zip(messages, places, strict=False))
+    ]
 
 
 def read_message_stream(
@@ -95,7 +111,16 @@ def read_message_stream(
             values.append(value)
         else:
             source.skip(value.place, "is not a message of this format")
-    return SourceConversation(items=items((value.data for value in values), (value.place for value in values)))
+    while True:
+        try:
+            # an element of the array is a message
+            places = [value.place.replace("element", "message") for value in values]
+            read = items([value.data for value in values], places)
+        except InvalidMessage as error:
+            invalid = values.pop(error.index or 0)
+            source.skip(invalid.place, str(error))
+        else:
+            return SourceConversation(items=read)
 
 
 def _conversation(value: Any, place: str) -> SourceConversation:

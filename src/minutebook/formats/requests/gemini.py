@@ -84,4 +84,5 @@ FORMAT: Final = Format(
     read=read,
     provider="gemini",
     write=write,
+    list_name="contents",
 )

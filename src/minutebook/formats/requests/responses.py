@@ -111,4 +111,5 @@ FORMAT: Final = Format(
     matches=matches,
     read=read,
     write=write,
+    list_name="input",
 )

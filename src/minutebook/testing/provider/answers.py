@@ -24,6 +24,7 @@ from minutebook.testing.provider.anthropic import (
     thinking_signature,
 )
 from minutebook.testing.provider.errors import error_body, error_headers, error_text
+from minutebook.testing.provider.gemini import gemini_problem, generated_content, model_of
 from minutebook.testing.provider.openai import chat_problem, chunks, completion, data, model_page
 from minutebook.testing.provider.rate_limit import RateLimiter
 from minutebook.testing.provider.responses import ResponseStream, response, responses_problem
@@ -119,7 +120,9 @@ def answer_reply(
     usage, body, number = answer_usage(answer, measure, meter), request.body, request.number
     sign_thinking = partial(thinking_signature, prompt_digest=measure.digests[-1])
     if not body.get("stream"):
-        if request.path == RESPONSES:
+        if request.provider == "gemini":
+            answer_body = generated_content(answer, usage, request.model, number)
+        elif request.path == RESPONSES:
             answer_body = response(answer, usage, body, number, now)
         elif request.provider == "openai":
             answer_body = completion(answer, usage, body, number, now)
@@ -193,7 +196,11 @@ class RequestHandler:
         path = target.partition("?")[0].rstrip("/")
         is_anthropic = path.startswith(MESSAGES) or "anthropic-version" in {name.lower() for name in headers}
         body = _json_body(raw)
-        request = self._add_received("anthropic" if is_anthropic else "openai", path, headers, body, method)
+        provider: Provider = "anthropic" if is_anthropic else "openai"
+        if (model := model_of(path)) is not None:
+            provider = "gemini"
+            body = body if isinstance(body, ScriptedFailure) else {**body, "model": model}
+        request = self._add_received(provider, path, headers, body, method)
         problem = self._access_problem(method, path, headers)
         if problem is not None:
             return self._rejection(request, problem)
@@ -225,13 +232,17 @@ class RequestHandler:
 
     def _access_problem(self, method: str, path: str, headers: Mapping[str, str]) -> ScriptedFailure | None:
         expected_method = "GET" if path == MODELS or path.startswith(f"{MODELS}/") else "POST"
-        if expected_method == "POST" and path not in {CHAT, RESPONSES, MESSAGES, COUNT}:
+        if expected_method == "POST" and path not in {CHAT, RESPONSES, MESSAGES, COUNT} and model_of(path) is None:
             return ScriptedFailure(404, f"unknown path: {method} {path}")
         if method != expected_method:
             return ScriptedFailure(405, f"{path} takes {expected_method}, not {method}")
         if self._api_key is not None:
             lower_headers = {name.lower(): value for name, value in headers.items()}
-            key = lower_headers.get("x-api-key") or lower_headers.get("authorization", "").removeprefix("Bearer ")
+            key = (
+                lower_headers.get("x-api-key")
+                or lower_headers.get("x-goog-api-key")
+                or lower_headers.get("authorization", "").removeprefix("Bearer ")
+            )
             if not hmac.compare_digest(key.encode(), self._api_key.encode()):
                 return ScriptedFailure(401)
         return None
@@ -241,6 +252,8 @@ class RequestHandler:
             return None
         if request.path == RESPONSES:
             return responses_problem(request.body)
+        if request.provider == "gemini":
+            return gemini_problem(request.body)
         if request.provider == "openai":
             return chat_problem(request.body)
         if "anthropic-version" not in request.headers:
@@ -302,7 +315,7 @@ class RequestHandler:
 
 def _is_readable(body: Mapping[str, Any]) -> bool:
     """Whether the body has a model and a list of message objects or items."""
-    messages = body.get("messages", body.get("input"))
+    messages = body.get("messages", body.get("input", body.get("contents")))
     if isinstance(messages, str):
         messages = []
     readable = isinstance(messages, list) and all(isinstance(message, dict) for message in messages)

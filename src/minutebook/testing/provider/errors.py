@@ -18,6 +18,14 @@ ANTHROPIC_TYPES: Final = {
     504: "timeout_error",
     529: "overloaded_error",
 }
+GEMINI_STATUSES: Final = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
 MESSAGES: Final = {
     400: "the request cannot be understood",
     401: "the API key is missing or wrong",
@@ -44,6 +52,8 @@ def error_body(failure: ScriptedFailure, provider: Provider, request_id: str) ->
     if provider == "anthropic":
         kind = ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": text}, "request_id": request_id}
+    if provider == "gemini":
+        return {"error": {"code": status, "message": text, "status": GEMINI_STATUSES.get(status, "INTERNAL")}}
     kind = OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     code, param = failure.code or OPENAI_CODES.get(status), failure.param
     if failure.overflow is not None:

@@ -111,6 +111,8 @@ class PromptMeter:
 
 def prompt_items(body: Mapping[str, Any]) -> list[Any]:
     """The items of a prompt, in the order in which providers combine them."""
+    if "contents" in body:
+        return [body.get("tools"), body.get("systemInstruction"), *body["contents"]]
     if "messages" in body:
         return [body.get("tools"), body.get("system"), *body["messages"]]
     input_value = body["input"]

@@ -1,0 +1,364 @@
+"""Import conversations of files into a store.
+
+Every conversation is converted to the lines of an export, which the store imports in idempotent steps. So an interrupted
+import can be repeated. A problem of one conversation does not stop the others.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain, dropwhile, groupby
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from minutebook.cli.database import Database
+from minutebook.cli.files import FileConversation
+from minutebook.cli.options import InputFile
+from minutebook.cli.rewrite import BOM, is_export_header
+from minutebook.errors import (
+    ConversationErased,
+    ConversationNotFound,
+    IdempotencyConflict,
+    InvalidMessage,
+    InvalidSetting,
+    MinutebookError,
+    UnreadableInput,
+    VersionConflict,
+)
+from minutebook.formats import Source, SourceConversation
+from minutebook.formats.requests.chat import FORMAT as CHAT
+from minutebook.record.entry import ConversationEntry
+from minutebook.record.finding import FindingKind
+from minutebook.record.fold import Fold, record_with_folds
+from minutebook.record.message import Message, plain_copy
+from minutebook.record.pairing import Pairing
+from minutebook.record.transcript import Transcript
+from minutebook.store.base import ConversationStore
+from minutebook.store.codec import fold_to_json
+from minutebook.store.transfer import FORMAT
+from minutebook.store.types import ConversationHeader, ConversationStatus, NewDocument
+from minutebook.wire.chat import entry_to_json, entry_to_provider_message, provider_message_to_entry
+
+MAX_PROBLEMS: Final = 5
+"""Maximum number of problems that are listed per conversation; the others are counted."""
+MAX_TITLE: Final = 200
+"""Maximum number of characters of the label with the title."""
+SOURCE_LABEL: Final = "source"
+"""The label with the name of the format that a conversation was imported from."""
+USAGE_KIND: Final = "imported_usage"
+"""The kind of the document with the usage that a file had. Its id is that of the conversation."""
+_TAKEN: Final = "the id is taken by another conversation; give this one its own id"
+_REFUSED: Final = (ConversationErased, InvalidSetting)
+"""Errors of one conversation, besides conflicts of its id. The others are imported."""
+NumberedLines = Iterator[tuple[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportProblem:
+    """A conversation with problems."""
+
+    id: str
+    problems: list[str]
+
+
+@dataclass
+class ImportResult:
+    """Counts and problems of an import."""
+
+    conversations: int = 0
+    messages: int = 0
+    existing_conversations: int = 0
+    """Conversations of the file that the database already had."""
+    existing_messages: int = 0
+    broken: list[ImportProblem] = field(default_factory=list)
+    """Imported with problems."""
+    refused: list[ImportProblem] = field(default_factory=list)
+    """Not imported."""
+
+
+@dataclass
+class Importer:
+    """Imports the conversations of files."""
+
+    database: Database
+    recipient: str | None
+    result: ImportResult
+
+    def import_export(self, source: Source) -> None:
+        """Import a file that export wrote, or a chat file of an earlier version.
+
+        Raises:
+            UnreadableInput: a line cannot be read; the conversations before it are imported.
+        """
+        headers = 0
+
+        def conversation_number(numbered_line: tuple[int, bytes]) -> int:
+            nonlocal headers
+            headers += is_export_header(numbered_line[1])
+            return headers
+
+        numbered = ((number, line.removeprefix(BOM)) for number, line in source.raw_lines())
+        lines = dropwhile(lambda numbered_line: not numbered_line[1].strip(), numbered)
+        for count, group in groupby(lines, conversation_number):
+            numbered_lines = iter(group)
+            if not count:
+                self._import_chat(source, numbered_lines)
+                continue
+            number, header = next(numbered_lines)
+            name, header = _with_recipient(header, self.recipient)
+            entries = (line for _, line in numbered_lines)
+            self._import_bytes(source, name or f"line {number}", chain([header], entries), number)
+
+    def _import_chat(self, source: Source, lines: NumberedLines) -> None:
+        """Import a chat of an earlier version: an entry per line. After a crash the last line may be incomplete."""
+        name = _stem(source.name)
+
+        def entries() -> Iterator[bytes]:
+            for _, line in lines:
+                if not line.strip():
+                    continue
+                if line.endswith(b"\n") or _is_json(line):
+                    yield b'{"entry":%s}' % line.rstrip()
+                else:
+                    self.result.broken.append(ImportProblem(name, ["the last line is incomplete and was skipped"]))
+
+        header = _header(name, self.recipient or "chat", {}, datetime.now(UTC)).encode()
+        self._import_bytes(source, name, chain([header], entries()), 0)
+
+    def _import_bytes(self, source: Source, name: str, lines: Iterable[bytes], start: int) -> None:
+        """Import the lines of an export. The first one is line `start` of the input."""
+        try:
+            self._import_lines(name, (line.decode("utf-8", "surrogatepass") for line in lines))
+        except UnreadableInput as problem:
+            line = None if problem.line is None else start + problem.line - 1
+            raise UnreadableInput(source.name, problem.problem, line) from None
+        except UnicodeDecodeError as problem:
+            raise UnreadableInput(source.name, f"not UTF-8 ({problem.reason})", start) from None
+        except (VersionConflict, IdempotencyConflict):
+            self.result.refused.append(ImportProblem(name, [_TAKEN]))
+
+    def import_conversation(self, conversation: FileConversation) -> None:
+        """Import a conversation of any other format. A problem is noted in the result."""
+        source = conversation.conversation
+        is_whole_file = source.place in {"", "the document"}
+        stem = _stem(InputFile(conversation.file).name)
+        name = source.id or (stem if is_whole_file else f"{stem}-{conversation.index}")
+        checker = _PairingChecker()
+        try:
+            name = self._free_name(name, conversation.format.name)
+            # All messages are converted first, so that nothing is stored if one of them is invalid.
+            entries = _entries(conversation, map(checker.check, source.messages))
+        except (InvalidMessage, *_REFUSED) as problem:
+            self.result.refused.append(ImportProblem(name, [str(problem)]))
+            return
+        folds, problems = _valid_folds(source)
+        if source.branch_of is not None:
+            self.database.run(_fork(self.database.store, source.branch_of, name, entries))
+        labels = _labels(conversation)
+        header = _header(name, self.recipient or name, labels, source.created_at or datetime.now(UTC))
+        lines = chain(
+            [header],
+            (f'{{"entry":{entry_to_json(entry)}}}' for entry in entries),
+            (json.dumps({"fold": {**fold_to_json(fold), "undone": False}}) for fold in folds),
+        )
+        try:
+            is_imported = self._import_lines(name, lines)
+        except (VersionConflict, IdempotencyConflict):
+            is_imported = self._continue(name, entries, folds)
+        if is_imported:
+            if usage := _usage_document(conversation, name):
+                self.database.run(self.database.store.put_document(name, usage))
+            if problems := [*checker.problems(), *problems]:
+                self.result.broken.append(ImportProblem(name, problems))
+
+    def _free_name(self, name: str, format_name: str) -> str:
+        """The id in the database: that of the file, with the format before it if another format has the same id."""
+        if format_name == CHAT.name:
+            return name
+        header = self.database.run(_find_header(self.database.store, name))
+        is_other = header is not None and header.labels.get(SOURCE_LABEL) != format_name
+        return f"{format_name}-{name}" if is_other else name
+
+    def _continue(self, name: str, entries: Sequence[ConversationEntry], folds: Sequence[Fold]) -> bool:
+        """Append what a conversation has gained since it was imported. Return False if it is another one."""
+        added = self.database.run(_append_rest(self.database.store, name, entries, folds))
+        if added is None:
+            self.result.refused.append(ImportProblem(name, [_TAKEN]))
+            return False
+        self.result.messages += added
+        self.result.existing_messages += len(entries) - added
+        self.result.existing_conversations += 1
+        return True
+
+    def _import_lines(self, name: str, lines: Iterable[str]) -> bool:
+        """Import the lines of an export into the store. Return False if the conversation was refused.
+
+        Raises:
+            VersionConflict, IdempotencyConflict: the database has another conversation with this id.
+        """
+        store, result = self.database.store, self.result
+        try:
+            length_before = self.database.run(_length(store, name))
+            imported = self.database.run(store.import_(lines))
+            added = (self.database.run(_length(store, name)) or 0) - (length_before or 0)
+        except _REFUSED as error:
+            result.refused.append(ImportProblem(name, [str(error)]))
+            return False
+        result.messages += added
+        result.existing_messages += imported.entries - added
+        result.conversations += length_before is None
+        result.existing_conversations += length_before is not None
+        return True
+
+
+async def _find_header(store: ConversationStore, name: str) -> ConversationHeader | None:
+    try:
+        return await store.header(name)
+    except ConversationErased:
+        raise
+    except ConversationNotFound:
+        return None
+
+
+async def _length(store: ConversationStore, name: str) -> int | None:
+    """The length of a conversation; None if it does not exist."""
+    header = await _find_header(store, name)
+    return None if header is None else header.length
+
+
+async def _fork(store: ConversationStore, parent: str, name: str, entries: Sequence[ConversationEntry]) -> None:
+    """Create a branch with the messages that it shares with its conversation, if that was imported and the branch was not."""
+    if await _length(store, parent) is None or await _length(store, name) is not None:
+        return
+    stored = (await store.load(parent, since=0)).messages
+    shared = 0
+    while shared < min(len(stored), len(entries)) and stored[shared] == entry_to_provider_message(entries[shared]):
+        shared += 1
+    if shared:
+        with suppress(InvalidSetting):  # they part within an exchange: the branch is then stored on its own
+            await store.fork(parent, name, at=shared)
+
+
+async def _append_rest(
+    store: ConversationStore, name: str, entries: Sequence[ConversationEntry], folds: Sequence[Fold]
+) -> int | None:
+    """Append the entries after those that are stored; return their number. None if the stored ones are different."""
+    loaded = await store.load(name, since=0)
+    length = len(loaded.messages)
+    if loaded.start or list(loaded.messages) != [entry_to_provider_message(entry) for entry in entries[:length]]:
+        return None
+    if rest := entries[length:]:
+        await store.append(name, rest, expected_version=loaded.conversation.version, broken="mark")
+    known = {stored.fold.id for stored in await store.folds(name)}
+    for fold in folds:
+        if fold.id not in known:
+            await store.add_fold(name, fold)
+    return len(rest)
+
+
+def _stem(name: str) -> str:
+    """The name of a file without `.gz` and its extension."""
+    name = Path(name).name
+    return name.removesuffix(".gz").rpartition(".")[0] or name
+
+
+def _header(name: str, recipient: str, labels: Mapping[str, str], created_at: datetime) -> str:
+    header = {"format": FORMAT, "id": name, "recipient": recipient, "status": ConversationStatus.IDLE.value}
+    return json.dumps({"conversation": {**header, "labels": dict(labels), "created_at": created_at.isoformat()}})
+
+
+def _labels(conversation: FileConversation) -> dict[str, str]:
+    """The labels of an imported conversation: its format and title. Chat data, our own format, has none."""
+    if conversation.format.name == CHAT.name:
+        return {}
+    title = (conversation.conversation.title or "")[:MAX_TITLE]
+    return {SOURCE_LABEL: conversation.format.name, **({"title": title} if title else {})}
+
+
+def _entries(conversation: FileConversation, messages: Iterable[Message]) -> list[ConversationEntry]:
+    """The entries with their original times and models."""
+    source = conversation.conversation
+    evaluation_id, at = uuid4(), source.created_at or datetime.now(UTC)
+    provider = None if conversation.format.name == CHAT.name else conversation.format.provider
+    entries = []
+    for index, (item, message) in enumerate(zip(source.items, messages, strict=True)):
+        at = item.at or at
+        entries.append(
+            provider_message_to_entry(
+                message,
+                evaluation_id=evaluation_id,
+                sequence=index,
+                created_at=at,
+                provider=provider,
+                model=item.model or source.model,
+            )
+        )
+    return entries
+
+
+def _valid_folds(source: SourceConversation) -> tuple[Sequence[Fold], list[str]]:
+    """The compactions, if they can be stored, and the problem if they cannot."""
+    try:
+        record_with_folds(Transcript.of(source.messages), source.folds)
+    except MinutebookError as error:
+        return (), [f"its compactions were not imported: {error}"]
+    return source.folds, []
+
+
+def _usage_document(conversation: FileConversation, name: str) -> NewDocument | None:
+    """The usage that the file has for each call, by the position of the answer."""
+    calls = [
+        {"position": position, "model": item.model, "usage": plain_copy(item.usage)}
+        for position, item in enumerate(conversation.conversation.items)
+        if item.usage
+    ]
+    return NewDocument(USAGE_KIND, name, {"calls": calls}, replace=True) if calls else None
+
+
+class _PairingChecker:
+    """Collects the problems of a conversation, message by message."""
+
+    def __init__(self) -> None:
+        self._pairing = Pairing()
+        self._index = 0
+        self._problems: list[str] = []
+        self._count = 0
+
+    def check(self, message: Message) -> Message:
+        """Check the next message and return it."""
+        for finding in self._pairing.problems(self._index, message):
+            if finding.kind is not FindingKind.REUSED_ID:
+                self._count += 1
+                if self._count <= MAX_PROBLEMS:
+                    self._problems.append(str(finding))
+        self._pairing.add(self._index, message)
+        self._index += 1
+        return message
+
+    def problems(self) -> list[str]:
+        """The first problems, and the number of the others."""
+        more = [f"and {self._count - MAX_PROBLEMS:,} more"] if self._count > MAX_PROBLEMS else []
+        return [*self._problems, *more]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _with_recipient(line: bytes, recipient: str | None) -> tuple[str | None, bytes]:
+    """The id in a header line, and the line with the recipient replaced. The store rejects an invalid header."""
+    try:
+        header = json.loads(line)["conversation"]
+        name = str(header["id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, line
+    if recipient is None:
+        return name, line
+    return name, json.dumps({"conversation": {**header, "recipient": recipient}}).encode()

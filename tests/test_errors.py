@@ -13,6 +13,10 @@ from minutebook.testing import MissingWeights, ModelDidNotStart, WrongWeights
 
 PROBLEMS = [Problem("a", "is missing")]
 EXAMPLES = [
+    (
+        errors.InvalidQuery("query", "a:b", "words", "has the field a:"),
+        "query 'a:b' has the field a:; supported: words. Put other text in quotation marks",
+    ),
     (errors.InvalidSetting("turns", -1, "0 or more"), "turns=-1: expected 0 or more"),
     (errors.MissingSetting("bus", "pass bus= or session="), "bus is missing; pass bus= or session="),
     (errors.InvalidMessage("content", "is missing", 3), "message 3: content is missing"),

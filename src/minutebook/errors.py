@@ -44,6 +44,13 @@ class InvalidSetting(MinutebookError, ValueError):
     template = "{name}={value!r}: expected {expected}"
 
 
+class InvalidQuery(InvalidSetting):
+    """A search query has a syntax that is not supported."""
+
+    problem: str
+    template = "{name} {value!r} {problem}; supported: {expected}. Put other text in quotation marks"
+
+
 def require_type(name: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
     """Raise `InvalidSetting` if the value has another type. True and False are no numbers."""
     if isinstance(value, bool) or not isinstance(value, types):

@@ -196,7 +196,7 @@ _COUNTS: Final = {
     "folds": "SELECT count(*) FROM fold",
     "pins": "SELECT count(*) FROM pin",
     "erased": "SELECT count(*) FROM tombstone",
-    "not_yet_indexed": "SELECT count(*) FROM unindexed",
+    "indexed": "SELECT count(*) FROM word_docsize",
 }
 
 

@@ -181,6 +181,9 @@ class ExpiringBackend(Backend):
         page = await self._inner.list(query)
         return Page(tuple([header for header in page.items if await self._is_in_use(header)]), page.cursor)
 
+    async def search_mode(self) -> str:
+        return await self._inner.search_mode()
+
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
         if query.conversation is not None:
             await self._remove_if_expired(query.conversation)

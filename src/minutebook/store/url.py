@@ -31,6 +31,7 @@ def open_store(
     tenant: str = "default",
     clock: Callable[[], datetime] = now,
     expire_after: timedelta | None = None,
+    search: bool | str | None = None,
 ) -> ConversationStore:
     """The store with this URL: `chat.db` or `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
 
@@ -38,26 +39,48 @@ def open_store(
     `async with` or the first operation connects. With `expire_after`, conversations that got no append for that time are
     removed: see `ConversationStore.with_expiry`.
 
+    `search` is chosen when a database is created: True for an index of words (the default), False for none, or a language
+    such as "english" for an index that also finds other forms of a word. A URL can have it too:
+    `sqlite:///chat.db?search=english`, with `words` or `off` for True and False. Redis has no index: there, `search` applies
+    to each process. For a language, install `minutebook[stemming]`.
+
     Raises:
         InvalidSetting: the URL is not one of these, or `expire_after` is not positive.
         MissingExtra: the driver of the database is not installed.
     """
     require_type("store", url, (str, Path), _FORMS)
+    if isinstance(url, str):
+        url, url_search = _without_option(url, "search")
+        search = url_search if search is None else search
     file = _file_name(url)
     if file is not None:
         from minutebook.store.sqlite.store import SqliteStore
 
-        return SqliteStore(file, tenant=tenant, clock=clock, expire_after=expire_after)
+        return SqliteStore(file, tenant=tenant, clock=clock, expire_after=expire_after, search=search)
     url = str(url)
     scheme, _, after_scheme = url.partition(":")
     if scheme == "memory" and after_scheme in {"", "//"}:
-        return MemoryStore(tenant=tenant, clock=clock, expire_after=expire_after)
+        return MemoryStore(tenant=tenant, clock=clock, expire_after=expire_after, search=search)
     if scheme in SERVERS:
         module, name = SERVERS[scheme]
         store_class = getattr(import_with_extra(module), name)
-        store: ConversationStore = store_class(url, tenant=tenant, clock=clock, expire_after=expire_after)
+        store: ConversationStore = store_class(
+            url, tenant=tenant, clock=clock, expire_after=expire_after, search=search
+        )
         return store
     raise _invalid(url, scheme)
+
+
+def _without_option(url: str, name: str) -> tuple[str, str | None]:
+    """The URL without an option, and the option's value."""
+    address, mark, query = url.partition("?")
+    scheme, colon, _ = address.partition(":")
+    if not mark or not colon or scheme not in SCHEMES:
+        return url, None
+    options = query.split("&")
+    values = [unquote(option.partition("=")[2]) for option in options if option.partition("=")[0] == name]
+    others = "&".join(option for option in options if option.partition("=")[0] != name)
+    return (f"{address}?{others}" if others else address), (values[-1] if values else None)
 
 
 def _file_name(url: str | Path) -> str | None:

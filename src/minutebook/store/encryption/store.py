@@ -41,7 +41,7 @@ from minutebook.store.encryption.keyring import KEY_LABEL, STORE_NAME, Keyring, 
 from minutebook.store.encryption.lineage import Lineage, LineageCache
 from minutebook.store.expiry import sum_of_receipts
 from minutebook.store.rules import require_position, require_version, trimmed_entry
-from minutebook.store.search import scan
+from minutebook.store.scan import scan
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
@@ -254,7 +254,10 @@ class EncryptedBackend(Backend):
         return Page(tuple(items), page.cursor)
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
-        return await scan(self, query)
+        return await scan(self, query, await self.search_mode())
+
+    async def search_mode(self) -> str:
+        return await self._inner.search_mode()
 
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         """Erase conversations. Erasing a recipient also destroys the data key."""

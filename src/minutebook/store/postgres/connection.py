@@ -23,6 +23,7 @@ from minutebook.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from minutebook.store.search import WORDS, require_mode
 from minutebook.store.sql.transaction import Query, TransactionConflict
 
 RETRYABLE_ERRORS: Final = (errors.SerializationFailure, errors.DeadlockDetected)
@@ -265,6 +266,29 @@ async def _fetch_rows(cursor: AsyncClientCursor[Any]) -> list[Any]:
     return await cursor.fetchall() if cursor.description is not None else []
 
 
+_INSERT_MODE: Final = (
+    "INSERT INTO minutebook.setting SELECT 'search', %s WHERE NOT EXISTS (SELECT FROM minutebook.conversation)"
+    " ON CONFLICT DO NOTHING"
+)
+
+
+async def record_mode(db: AsyncConnection, mode: str | None) -> str:
+    """Record the setting `search` in a new database; return the one that the database has. None is any.
+
+    Raises:
+        InvalidSetting: the database has another setting.
+    """
+    if mode is not None:
+        async with db.transaction():
+            await db.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
+            await db.execute(_INSERT_MODE, (mode,))
+    row = await (await db.execute("SELECT value FROM minutebook.setting WHERE name = 'search'")).fetchone()
+    stored = WORDS if row is None else str(row[0])
+    if mode is not None:
+        require_mode(mode, stored)
+    return stored
+
+
 MAX_ATTEMPTS: Final = 10
 """Attempts to run a transaction that conflicts with others."""
 
@@ -272,13 +296,24 @@ MAX_ATTEMPTS: Final = 10
 class ConnectionPool:
     """The connections to one database. `start` or the first transaction opens the pool."""
 
-    def __init__(self, url: str, max_size: int, timeout_seconds: float, *, with_jobs: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        max_size: int,
+        timeout_seconds: float,
+        *,
+        with_jobs: bool = False,
+        search_mode: str | None = None,
+    ) -> None:
         self.url = url
         self.address = address_of(url)
         self.timeout_seconds = timeout_seconds
         self._max_size = max_size
         self._with_jobs = with_jobs
         """Appends queue background jobs, so `start` creates the tables of the queue."""
+        self._requested_mode = search_mode
+        self.search_mode: str | None = None
+        """The database's setting `search`, once `start` has read it."""
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
         self._start_lock = asyncio.Lock()
 
@@ -302,6 +337,7 @@ class ConnectionPool:
 
     async def _prepare(self, db: AsyncConnection) -> None:
         await migrate(db, self.address)
+        self.search_mode = await record_mode(db, self._requested_mode)
         if self._with_jobs:
             await _create_job_tables(db)
 

@@ -176,6 +176,13 @@ EXAMPLES = [
     ),
     (errors.SummaryRejected("is empty"), "the summary is empty; nothing was changed, summarize again"),
     (
+        errors.MissingKey("sqlite:///a.db", "1f"),
+        (
+            "sqlite:///a.db is encrypted with master key 1f; give the key: add ?encryption_key_file=FILE to the URL, set "
+            "MINUTEBOOK_ENCRYPTION_KEY_FILE, or pass encryption_key to open_store"
+        ),
+    ),
+    (
         errors.WrongKey("1f", "2e"),
         "the data is encrypted with master key 1f, but the key given is 2e; use 1f or add it to old_keys",
     ),

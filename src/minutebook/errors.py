@@ -534,6 +534,17 @@ class SummaryRejected(MinutebookError, ValueError):
     template = "the summary {problem}; nothing was changed, summarize again"
 
 
+class MissingKey(MinutebookError, ValueError):
+    """The database is encrypted, and it was opened without a key."""
+
+    store: str
+    key_id: str
+    template = (
+        "{store} is encrypted with master key {key_id}; give the key: add ?encryption_key_file=FILE to the URL, "
+        "set MINUTEBOOK_ENCRYPTION_KEY_FILE, or pass encryption_key to open_store"
+    )
+
+
 class WrongKey(MinutebookError, ValueError):
     """The data is encrypted with a master key that was not given. Keys are identified by a few digits of their hash."""
 

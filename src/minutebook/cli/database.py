@@ -5,6 +5,7 @@ one, on a single event loop per command.
 """
 
 import errno
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -29,6 +30,7 @@ from minutebook.record.finding import FindingKind
 from minutebook.record.message import is_user
 from minutebook.record.pairing import Pairing
 from minutebook.store.base import ConversationStore
+from minutebook.store.encryption.marker import read_key
 from minutebook.store.memory import MemoryStore
 from minutebook.store.sqlite.connection import APPLICATION_ID, map_errors, open_connection, open_reader
 from minutebook.store.sqlite.store import SqliteStore
@@ -112,8 +114,11 @@ def store_of(url: str | None, tenant: str) -> ConversationStore:
     Raises:
         InvalidSetting: the URL is that of a database in memory.
     """
-    store = open_store(url or default_database_url(), tenant=tenant)
-    if isinstance(store, MemoryStore):
+    key_file = os.environ.get("MINUTEBOOK_ENCRYPTION_KEY_FILE")
+    store = open_store(
+        url or default_database_url(), tenant=tenant, encryption_key=read_key(key_file) if key_file else None
+    )
+    if isinstance(getattr(store, "inner", store), MemoryStore):
         raise InvalidSetting(
             "--db", url, "a database that outlives the command: sqlite:///FILE, postgresql:// or redis://"
         )
@@ -122,7 +127,8 @@ def store_of(url: str | None, tenant: str) -> ConversationStore:
 
 def file_of(store: ConversationStore) -> Path | None:
     """The file of a SQLite store, None for other stores."""
-    return Path(store.path) if isinstance(store, SqliteStore) else None
+    stored_in = getattr(store, "inner", store)  # of an encrypted store
+    return Path(stored_in.path) if isinstance(stored_in, SqliteStore) else None
 
 
 def require_file(path: Path) -> Path:
@@ -196,6 +202,7 @@ _COUNTS: Final = {
     "folds": "SELECT count(*) FROM fold",
     "pins": "SELECT count(*) FROM pin",
     "erased": "SELECT count(*) FROM tombstone",
+    "encrypted": "SELECT count(*) FROM setting WHERE name = 'encryption'",
     "indexed": "SELECT count(*) FROM word_docsize",
 }
 

@@ -137,6 +137,14 @@ class Backend(ABC):
         self._clock = clock
 
     @abstractmethod
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        """Expect a database that is encrypted with one of these master keys; a new one is, with the first."""
+
+    @abstractmethod
+    async def set_setting(self, name: str, value: str) -> None:
+        """Set a setting that all processes and tenants of the database share."""
+
+    @abstractmethod
     async def open(self) -> None:
         """Connect, so that a problem with the store is reported now and not by the first operation."""
 

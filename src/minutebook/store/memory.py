@@ -13,7 +13,7 @@ from minutebook.store.rules import now
 from minutebook.store.search import search_mode
 from minutebook.store.sqlite.commit import WriteConnection
 from minutebook.store.sqlite.connection import map_errors, migrations
-from minutebook.store.sqlite.search import record_mode
+from minutebook.store.sqlite.settings import SqliteSettings
 from minutebook.store.sqlite.store import SqliteBackend, SqliteEngine
 
 T = TypeVar("T")
@@ -28,7 +28,8 @@ class MemoryEngine(SqliteEngine):
         self._db = apsw.Connection(":memory:")
         for _, script in migrations():
             self._db.execute(script)
-        record_mode(self._db, search_mode)
+        self.settings = SqliteSettings(self.url, search_mode)
+        self.settings.check(self._db)
         self._closed = False
 
     async def start(self) -> None:

@@ -10,6 +10,8 @@ from urllib.parse import unquote
 from minutebook._lazy import import_with_extra
 from minutebook.errors import InvalidSetting, closest, require_type
 from minutebook.store.base import ConversationStore
+from minutebook.store.encryption import encrypted
+from minutebook.store.encryption.marker import read_key
 from minutebook.store.memory import MemoryStore
 from minutebook.store.rules import now
 
@@ -32,6 +34,7 @@ def open_store(
     clock: Callable[[], datetime] = now,
     expire_after: timedelta | None = None,
     search: bool | str | None = None,
+    encryption_key: bytes | None = None,
 ) -> ConversationStore:
     """The store with this URL: `chat.db` or `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
 
@@ -44,6 +47,9 @@ def open_store(
     `sqlite:///chat.db?search=english`, with `words` or `off` for True and False. Redis has no index: there, `search` applies
     to each process. For a language, install `minutebook[stemming]`.
 
+    `encryption_key` is the master key of an encrypted database: see `minutebook.store.encrypted`. A URL can name a file with
+    the key: `sqlite:///chat.db?encryption_key_file=/run/secrets/chat.key`.
+
     Raises:
         InvalidSetting: the URL is not one of these, or `expire_after` is not positive.
         MissingExtra: the driver of the database is not installed.
@@ -52,6 +58,19 @@ def open_store(
     if isinstance(url, str):
         url, url_search = _without_option(url, "search")
         search = url_search if search is None else search
+        url, key_file = _without_option(url, "encryption_key_file")
+        encryption_key = read_key(key_file) if key_file is not None and encryption_key is None else encryption_key
+    store = _open(url, tenant, clock, expire_after, search)
+    return store if encryption_key is None else encrypted(store, encryption_key)
+
+
+def _open(
+    url: str | Path,
+    tenant: str,
+    clock: Callable[[], datetime],
+    expire_after: timedelta | None,
+    search: bool | str | None,
+) -> ConversationStore:
     file = _file_name(url)
     if file is not None:
         from minutebook.store.sqlite.store import SqliteStore

@@ -625,9 +625,12 @@ def test_every_query_uses_an_index_with_and_without_table_statistics(url, monkey
     asyncio.run(scenario())
 
 
-def test_an_encrypted_search_has_more_than_one_page(url):
+def test_an_encrypted_search_has_more_than_one_page():
+    require_postgres()
+    new_url = shared.empty()
+
     async def scenario():
-        async with encrypted(open_store(url), bytes(32)) as store:
+        async with encrypted(open_store(new_url), bytes(32)) as store:
             for number in range(3):
                 await store.append(f"c{number}", text_entries("the same words"))
             conversations, cursor = [], None

@@ -122,6 +122,11 @@ class MasterKeys:
         self._ciphers[self.current_id] = AESGCM(key)
         return self.current_id
 
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the keys, the current one first."""
+        return [self.current_id, *(key_id for key_id in self._ciphers if key_id != self.current_id)]
+
     def wrap(self, data_key: bytes, context: bytes) -> str:
         """Encrypt a data key with the current master key."""
         nonce = os.urandom(_NONCE_BYTES)

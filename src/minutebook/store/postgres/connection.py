@@ -23,7 +23,7 @@ from minutebook.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from minutebook.store.search import WORDS, require_mode
+from minutebook.store.postgres.settings import PostgresSettings
 from minutebook.store.sql.transaction import Query, TransactionConflict
 
 RETRYABLE_ERRORS: Final = (errors.SerializationFailure, errors.DeadlockDetected)
@@ -266,29 +266,6 @@ async def _fetch_rows(cursor: AsyncClientCursor[Any]) -> list[Any]:
     return await cursor.fetchall() if cursor.description is not None else []
 
 
-_INSERT_MODE: Final = (
-    "INSERT INTO minutebook.setting SELECT 'search', %s WHERE NOT EXISTS (SELECT FROM minutebook.conversation)"
-    " ON CONFLICT DO NOTHING"
-)
-
-
-async def record_mode(db: AsyncConnection, mode: str | None) -> str:
-    """Record the setting `search` in a new database; return the one that the database has. None is any.
-
-    Raises:
-        InvalidSetting: the database has another setting.
-    """
-    if mode is not None:
-        async with db.transaction():
-            await db.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
-            await db.execute(_INSERT_MODE, (mode,))
-    row = await (await db.execute("SELECT value FROM minutebook.setting WHERE name = 'search'")).fetchone()
-    stored = WORDS if row is None else str(row[0])
-    if mode is not None:
-        require_mode(mode, stored)
-    return stored
-
-
 MAX_ATTEMPTS: Final = 10
 """Attempts to run a transaction that conflicts with others."""
 
@@ -311,7 +288,7 @@ class ConnectionPool:
         self._max_size = max_size
         self._with_jobs = with_jobs
         """Appends queue background jobs, so `start` creates the tables of the queue."""
-        self._requested_mode = search_mode
+        self.settings = PostgresSettings(self.address, search_mode)
         self.search_mode: str | None = None
         """The database's setting `search`, once `start` has read it."""
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
@@ -337,7 +314,7 @@ class ConnectionPool:
 
     async def _prepare(self, db: AsyncConnection) -> None:
         await migrate(db, self.address)
-        self.search_mode = await record_mode(db, self._requested_mode)
+        self.search_mode = await self.settings.check(db)
         if self._with_jobs:
             await _create_job_tables(db)
 

@@ -1,7 +1,7 @@
 """The state that all stores on one database share: connection pool and append writers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from psycopg import AsyncConnection
@@ -59,6 +59,10 @@ class PostgresEngine:
         if self._loop.is_closed:
             raise StoreUnavailable(self.address, "is closed")
         return await self._writer_of(pending).append(pending)
+
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        """Expect a database that is encrypted with one of these master keys."""
+        self._pool.settings.key_ids = key_ids
 
     async def search_mode(self) -> str:
         """The database's setting `search`."""

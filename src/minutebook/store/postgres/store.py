@@ -5,7 +5,7 @@ owns nothing, with row-level security by tenant, so the database itself separate
 so the store works through pgbouncer in transaction mode.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
@@ -40,6 +40,9 @@ class PostgresBackend(SqlBackend):
     def __init__(self, engine: PostgresEngine, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
         super().__init__(tenant=tenant, clock=clock)
         self._engine = engine
+
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        self._engine.use_keys(key_ids)
 
     async def open(self) -> None:
         await self._engine.start()

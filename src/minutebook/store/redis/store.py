@@ -166,6 +166,15 @@ class RedisBackend(Backend):
     async def search_mode(self) -> str:
         return self._search_mode
 
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        self._engine.key_ids = key_ids
+
+    async def set_setting(self, name: str, value: str) -> None:
+        async def work(_index: TenantIndex) -> None:
+            await self._engine.send(self._engine.client.hset(self._engine.settings_key, name, value))
+
+        await self._run(work)
+
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         at = self.now()
         if conversation is not None:

@@ -50,6 +50,12 @@ class SqlBackend(Backend):
     ) -> T:
         """Run a function that writes, in a transaction; return its result after the commit."""
 
+    async def set_setting(self, name: str, value: str) -> None:
+        upsert = (
+            "INSERT INTO setting (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+        )
+        await self.write(lambda tx: tx.execute(upsert, name, value))
+
     async def search_mode(self) -> str:
         return await self.read(load_mode, inline_ok=True)
 

@@ -8,26 +8,10 @@ from typing import Final
 
 import apsw
 
-from minutebook.store.search import WORDS, IndexQuery, IndexTerm, require_mode
+from minutebook.store.search import IndexQuery, IndexTerm
 
 INSERT: Final = "INSERT INTO word (rowid, words) VALUES (?, ?)"
 _FIND: Final = "SELECT rowid FROM word WHERE word MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC LIMIT ?"
-
-
-def record_mode(db: apsw.Connection, mode: str | None) -> None:
-    """Record the setting `search` in a new database; in another one, check that it is the same. None is any.
-
-    Raises:
-        InvalidSetting: the database has another setting.
-    """
-    if mode is None:
-        return
-    with db:
-        stored = db.execute("SELECT value FROM setting WHERE name = 'search'").get
-        is_new = stored is None and db.execute("SELECT NOT EXISTS (SELECT 1 FROM conversation)").get
-        if is_new:
-            db.execute("INSERT INTO setting VALUES ('search', ?)", (mode,))
-    require_mode(mode, mode if is_new else stored or WORDS)
 
 
 def index_row(key: int, tokens: Sequence[str]) -> tuple[int, str]:

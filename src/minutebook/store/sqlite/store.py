@@ -6,7 +6,7 @@ snapshot. An acknowledged append is on the disk: the write-ahead log is synced w
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ from minutebook.store.sql.transaction import SqlTransaction, TooManyEntries
 from minutebook.store.sqlite.commit import WriteConnection, file_identity
 from minutebook.store.sqlite.connection import BusyHandler, map_errors, open_reader, store_error
 from minutebook.store.sqlite.entries import append
-from minutebook.store.sqlite.search import record_mode
+from minutebook.store.sqlite.settings import SqliteSettings
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.sqlite.writer import Writer
 
@@ -47,7 +47,8 @@ class SqliteEngine:
     def __init__(self, path: str, search_mode: str | None = None) -> None:
         self.url = f"sqlite:///{path}"
         self._path = str(Path(path).absolute())
-        self._writer = Writer(self.url, self._path, prepare=partial(record_mode, mode=search_mode))
+        self.settings = SqliteSettings(self.url, search_mode)
+        self._writer = Writer(self.url, self._path, prepare=self.settings.check)
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"reader of {path}")
         self._thread_state = threading.local()
         """The connection of the current thread, the identity of its file, and its busy handler."""
@@ -166,6 +167,9 @@ class SqliteBackend(SqlBackend):
         super().__init__(tenant=tenant, clock=clock)
         self._engine = engine
 
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        self._engine.settings.key_ids = key_ids
+
     async def open(self) -> None:
         await self._engine.start()
 
@@ -237,5 +241,8 @@ class SqliteStore(ConversationStore):
         search: bool | str | None = None,
     ) -> None:
         self.path = path
-        self._engine = SqliteEngine(path, search_mode(search))
-        super().__init__(SqliteBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)
+        engine = SqliteEngine(path, search_mode(search))
+        self.settings = engine.settings
+        self.sqlite_backend = SqliteBackend(engine, tenant=tenant, clock=clock)
+        self._engine = engine
+        super().__init__(self.sqlite_backend, expire_after=expire_after)

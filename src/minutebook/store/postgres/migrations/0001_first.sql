@@ -198,7 +198,7 @@ GRANT USAGE ON SCHEMA minutebook TO minutebook_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON minutebook.conversation, minutebook.payload, minutebook.fold TO minutebook_app;
 GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.idempotency_key, minutebook.word
     TO minutebook_app;
-GRANT SELECT, INSERT ON minutebook.setting TO minutebook_app;
+GRANT SELECT, INSERT, UPDATE ON minutebook.setting TO minutebook_app;
 GRANT SELECT, INSERT ON minutebook.tombstone TO minutebook_app;
 
 CREATE FUNCTION minutebook.mark_removed(relations oid[]) RETURNS void

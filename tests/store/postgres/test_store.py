@@ -14,10 +14,13 @@ from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreRead
 from minutebook.record import exchanges
 from minutebook.record.message import text_of
 from minutebook.store import codec
+from minutebook.store.backend import SearchQuery
 from minutebook.store.encryption import encrypted
 from minutebook.store.postgres import writer as postgres_writer
 from minutebook.store.postgres.connection import TenantConnection
+from minutebook.store.postgres.search import tsquery
 from minutebook.store.postgres.store import PostgresStore
+from minutebook.store.search import WORDS, index_query, parse_query
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
@@ -434,6 +437,33 @@ def test_pages_have_frequent_and_rare_words_once(url):
                 assert positions == expected[::-1]
 
     asyncio.run(scenario())
+
+
+def test_a_search_does_not_read_all_rows_of_the_tenant(url):
+    """Neither for a frequent word, a rare one, nor one in between."""
+    texts = [
+        "frequent" + (" between" if at % 3 == 0 else "") + (" rare" if at % 2_000 == 0 else "") for at in range(9_000)
+    ]
+
+    async def fill():
+        async with open_store(url) as store:
+            for start in range(0, len(texts), 500):
+                await store.append(f"c{start}", text_entries(*texts[start : start + 500]))
+
+    rows_read = "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'word'"
+    asyncio.run(fill())
+    with psycopg.connect(url, autocommit=True) as db:
+        # The planner is to expect as many rows as in a large database.
+        db.execute("UPDATE pg_class SET relpages = 10, reltuples = 100000 WHERE oid = 'minutebook.word'::regclass")
+        for word, found in {"frequent": 20, "between": 20, "rare": 5, "missing": 0}.items():
+            query = tsquery(index_query(SearchQuery(parse_query(word), None, None, None, 20), "default", WORDS))
+            with db.transaction():
+                db.execute("SELECT set_config('minutebook.tenant', 'default', true)")
+                read_before = count(db, rows_read)
+                keys = db.execute("SELECT minutebook.search(%s, 0, 1::bigint << 62, 20)", (query,)).fetchall()
+                read_now = count(db, rows_read) - read_before
+            assert len(keys) == found
+            assert read_now <= 3_200, word
 
 
 def test_a_large_payload_is_stored_once_and_deleted_with_its_last_use(url):

@@ -338,11 +338,11 @@ $$;
 -- because row-level security keeps an index of words from being used; so its policy does not apply to the owner.
 -- Frequent words are found among the newest rows. Of the others, up to 2,000 matches are read from the index of words; if
 -- there are more, reading rows from last to first finds enough soon. Without statistics of words the planner cannot tell
--- these cases apart, so each of the three queries can use one index only.
+-- these cases apart, so each of the three queries can use one index only, and none sorts the rows of a tenant.
 ALTER TABLE minutebook.word NO FORCE ROW LEVEL SECURITY;
 CREATE FUNCTION minutebook.search(query text, start bigint, stop bigint, max_rows integer)
 RETURNS SETOF bigint LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog SET enable_seqscan = off SET jit = off
+SET search_path = pg_catalog SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
     tenant_id text := current_setting('minutebook.tenant');
@@ -358,6 +358,7 @@ BEGIN
         WHERE word.tenant = tenant_id AND word.key >= start AND word.key < stop ORDER BY word.key DESC LIMIT 1000
     ) AS recent;
     IF coalesce(cardinality(newest), 0) < max_rows AND scanned_from > start THEN
+        PERFORM set_config('enable_bitmapscan', 'on', true);    -- until the function ends
         older := ARRAY(
             SELECT word.key FROM minutebook.word
             WHERE word.words @@ tokens AND word.tenant || '' = tenant_id
@@ -365,6 +366,7 @@ BEGIN
             LIMIT 2001
         );
         IF cardinality(older) > 2000 THEN
+            PERFORM set_config('enable_bitmapscan', 'off', true);
             older := ARRAY(
                 SELECT word.key FROM minutebook.word
                 WHERE (word.words @@ tokens) IS TRUE AND word.tenant = tenant_id

@@ -350,14 +350,15 @@ DECLARE
     newest bigint[];
     older bigint[];
     scanned_from bigint;
+    scanned integer;
 BEGIN
-    SELECT array_agg(DISTINCT recent.key) FILTER (WHERE recent.words @@ tokens), min(recent.key)
-    INTO newest, scanned_from
+    SELECT array_agg(DISTINCT recent.key) FILTER (WHERE recent.words @@ tokens), min(recent.key), count(*)
+    INTO newest, scanned_from, scanned
     FROM (
         SELECT word.key, word.words FROM minutebook.word
         WHERE word.tenant = tenant_id AND word.key >= start AND word.key < stop ORDER BY word.key DESC LIMIT 1000
     ) AS recent;
-    IF coalesce(cardinality(newest), 0) < max_rows AND scanned_from > start THEN
+    IF coalesce(cardinality(newest), 0) < max_rows AND scanned = 1000 THEN
         PERFORM set_config('enable_bitmapscan', 'on', true);    -- until the function ends
         older := ARRAY(
             SELECT word.key FROM minutebook.word

@@ -17,6 +17,7 @@ from bench import (
     planning,
     policies,
     runner,
+    scale,
     service,
     service_agent,
     statements,
@@ -35,6 +36,7 @@ PARTS: dict[str, Callable[[Peers, bool], Part]] = {
     "decision": lambda peers, quick: decision.measure(peers, quick=quick),
     "planning": lambda _, quick: planning.measure(quick=quick),
     "runner": lambda _, quick: runner.measure(quick=quick),
+    "scale": lambda _, quick: scale.measure(quick=quick),
     "service": lambda _, quick: service.measure(quick=quick),
     "service_agent": lambda _, quick: service_agent.measure(quick=quick),
     "store": lambda peers, quick: store.measure(peers, quick=quick),
@@ -54,8 +56,9 @@ def main() -> int:
     print(f"minutebook benchmark, Python {platform.python_version()}, {platform.machine()}")
     missed = 0
     figures = {}
+    parts = PARTS | {"scale": lambda _, quick: scale.measure(arguments.sizes, quick=quick)}
     for name in arguments.only:
-        part = PARTS[name](peers, arguments.quick)
+        part = parts[name](peers, arguments.quick)
         print(f"\n== {name}\n\n{part}", flush=True)
         missed += sum(not target.met for target in part.targets)
         figures[name] = {**part.figures, "targets": [vars(target) for target in part.targets]}
@@ -71,6 +74,11 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a shorter run without the peers, under a minute")
     parser.add_argument(
         "--only", type=comma_separated(PARTS), default=list(PARTS), help=f"comma-separated list of {','.join(PARTS)}"
+    )
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: [int(size) for size in text.split(",")],
+        help="numbers of messages for the part scale, such as 10000,100000,1000000",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")

@@ -44,6 +44,13 @@ class InvalidSetting(MinutebookError, ValueError):
     template = "{name}={value!r}: expected {expected}"
 
 
+class InvalidQuery(InvalidSetting):
+    """A search query has a syntax that is not supported."""
+
+    problem: str
+    template = "{name} {value!r} {problem}; supported: {expected}. Put other text in quotation marks"
+
+
 def require_type(name: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
     """Raise `InvalidSetting` if the value has another type. True and False are no numbers."""
     if isinstance(value, bool) or not isinstance(value, types):
@@ -525,6 +532,17 @@ class SummaryRejected(MinutebookError, ValueError):
 
     problem: str
     template = "the summary {problem}; nothing was changed, summarize again"
+
+
+class MissingKey(MinutebookError, ValueError):
+    """The database is encrypted, and it was opened without a key."""
+
+    store: str
+    key_id: str
+    template = (
+        "{store} is encrypted with master key {key_id}; give the key: add ?encryption_key_file=FILE to the URL, "
+        "set MINUTEBOOK_ENCRYPTION_KEY_FILE, or pass encryption_key to open_store"
+    )
 
 
 class WrongKey(MinutebookError, ValueError):

@@ -158,11 +158,19 @@ class _FoldedRanges:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """An entry that has every word of a search query."""
+    """An entry, or the summary of a fold, that matches a search query."""
 
     conversation: str
     position: int
+    """Of the entry, or where the fold starts."""
     entry: ConversationEntry
+    """For a fold, an entry with the text of the messages that it shows."""
+    snippet: str = ""
+    """An excerpt of the text on one line, around the first match."""
+    highlights: tuple[tuple[int, int], ...] = ()
+    """Start and stop of each match in the snippet."""
+    fold: Fold | None = None
+    """The fold, if its summary was found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,12 @@ from minutebook.store.codec import compress, microseconds, moment
 from minutebook.store.postgres.connection import NOW, TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.functions import ServerFunction
+from minutebook.store.postgres.search import vectors
 from minutebook.store.rules import header_after_append, id_hash, new_header, require_recipient, require_version
 from minutebook.store.sql import documents as sql_documents
 from minutebook.store.sql.documents import DocumentName
 from minutebook.store.sql.headers import SELECT, json_of, row_of
+from minutebook.store.sql.tokens import conversation_tokens
 from minutebook.store.types import ConversationHeader, Document, Lease, document_key, kind_key, require_active_lease
 
 NeedsJob = Callable[[ConversationHeader], bool]
@@ -75,6 +77,8 @@ class PendingAppend:
     stored: Sequence[StoredPieces]
     """The entries as their rows store them."""
     at: datetime
+    tokens: Sequence[list[str]] = ()
+    """The tokens of each entry for the search index."""
     future: "asyncio.Future[int]" = field(init=False)
     """Resolves to the new version."""
 
@@ -169,6 +173,7 @@ class AppendPlan:
         )
         ordinal = self._ordinals.setdefault(name, len(self._ordinals) + 1)
         self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored)
+        self._add_words(ordinal, before, pending.tokens)
         row: tuple[Any, ...]
         for document, action in zip(command.documents, write_actions, strict=True):
             kind, document_id = document.kind, document.id
@@ -185,6 +190,14 @@ class AppendPlan:
             self._changes["leases"].append(self._lease_row(lease))
         self._add_release(command)
         return after.version
+
+    def _add_words(self, ordinal: int, header: ConversationHeader, tokens: Sequence[list[str]]) -> None:
+        """Add the rows of the search index."""
+        for position, entry_tokens in enumerate(tokens, header.length):
+            if entry_tokens:
+                for part, vector in enumerate(vectors(conversation_tokens(header, entry_tokens))):
+                    row = {"ordinal": ordinal, "position": position, "part": part, "words": vector}
+                    self._changes["words"].append(row)
 
     def _add_release(self, command: AppendCommand) -> None:
         if command.lease is not None and command.release:

@@ -24,6 +24,8 @@ from minutebook.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from minutebook.store.postgres.settings import PostgresSettings
+from minutebook.store.search import WORDS
 from minutebook.store.sql.transaction import Query, TransactionConflict
 
 RETRYABLE_ERRORS: Final = (errors.SerializationFailure, errors.DeadlockDetected)
@@ -282,13 +284,24 @@ MAX_ATTEMPTS: Final = 10
 class ConnectionPool:
     """The connections of one event loop to a database. `start` or the first transaction opens the pool."""
 
-    def __init__(self, url: str, max_size: int, timeout_seconds: float, *, with_jobs: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        max_size: int,
+        timeout_seconds: float,
+        settings: PostgresSettings,
+        *,
+        with_jobs: bool = False,
+    ) -> None:
         self.url = url
         self.address = address_of(url)
         self.timeout_seconds = timeout_seconds
         self._max_size = max_size
         self._with_jobs = with_jobs
         """Appends queue background jobs, so `start` creates the tables of the queue."""
+        self._settings = settings
+        self._search_mode = WORDS
+        """The database's setting `search`, once `start` has read it."""
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
         self._open_connections: WeakSet[AsyncConnection] = WeakSet()
         self._start_lock = asyncio.Lock()
@@ -327,8 +340,14 @@ class ConnectionPool:
 
     async def _prepare(self, db: AsyncConnection) -> None:
         await migrate(db, self.address)
+        self._search_mode = await self._settings.check(db)
         if self._with_jobs:
             await _create_job_tables(db)
+
+    async def read_search_mode(self) -> str:
+        """The database's setting `search`. It does not change, so it is read once."""
+        await self.start()
+        return self._search_mode
 
     async def run_transaction(
         self,

@@ -23,6 +23,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError
 
 from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable
+from minutebook.store.encryption import marker
 from minutebook.store.loop_thread import LoopThread
 from minutebook.store.redis.rows import HeaderRow
 
@@ -130,6 +131,9 @@ class RedisEngine:
     """A cache: (tenant, conversation) → its last known header. The scripts check whether it is current."""
     durable: bool | None = None
     """Whether acknowledged writes are on the server's disk; None if the server does not say."""
+    key_ids: Sequence[str] = ()
+    """The master keys of encrypted conversations, the current one first."""
+    _is_checked: bool = False
     _locks: "WeakValueDictionary[tuple[str, str], asyncio.Lock]" = field(default_factory=WeakValueDictionary)
     _loop: LoopThread = field(init=False)
     _client: "Redis | None" = None
@@ -144,7 +148,32 @@ class RedisEngine:
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with map_errors(self.address.name):
+            if not self._is_checked:
+                await self._check_encryption()
+                self._is_checked = True
             return await work()
+
+    async def _check_encryption(self) -> None:
+        """Compare the recorded master key with `key_ids`, and record it if none is.
+
+        Raises:
+            MissingKey: the conversations are encrypted, and no key was given.
+            WrongKey: they are encrypted with another key.
+        """
+        recorded = await self._read_key_id()
+        new = marker.value_to_record(self.address.name, recorded, self.key_ids, is_new=True)
+        if new is not None:
+            await self.send(self.client.hsetnx(self.settings_key, marker.SETTING, new))
+            marker.value_to_record(self.address.name, await self._read_key_id(), self.key_ids, is_new=False)
+
+    async def _read_key_id(self) -> str | None:
+        value: bytes | None = await self.send(self.client.hget(self.settings_key, marker.SETTING))
+        return None if value is None else value.decode()
+
+    @property
+    def settings_key(self) -> str:
+        """The key of a hash with the settings that all processes share."""
+        return f"{self.address.prefix}minutebook:settings"
 
     def append_lock(self, tenant: str, conversation: str) -> asyncio.Lock:
         """The lock under which this process appends to a conversation, so that its appends do not conflict."""

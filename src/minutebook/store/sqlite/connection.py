@@ -1,10 +1,11 @@
 """Opens database files: connection settings, migrations, and the mapping of driver errors to `StoreUnavailable`."""
 
+import os
 import random
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.resources import files
 from typing import Final
@@ -79,12 +80,20 @@ def open_reader(path: str, *, busy_handler: "BusyHandler | None" = None) -> apsw
 
 def _connect(path: str, busy_handler: "BusyHandler | None", *, create: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
+    if create and path != ":memory:":
+        _create_private_file(path)
     db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_CREATE if create else flags)
     db.set_busy_handler(busy_handler or BusyHandler())
     db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # plans do not depend on values, so a statement is planned only once
     for setting in _SETTINGS:
         db.execute(setting)
     return db
+
+
+def _create_private_file(path: str) -> None:
+    """Create the file, readable by its owner only. SQLite gives the write-ahead log the same permissions."""
+    with suppress(OSError):  # it exists, or SQLite reports the problem
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 class BusyHandler:

@@ -167,7 +167,7 @@ EXAMPLES = [
     ),
     (
         errors.LeaseLost("alice", "w1", 3),
-        "lease 3 of holder 'w1' on conversation 'alice' has expired or was taken over; stop writing and acquire a",
+        "lease 3 of holder 'w1' on conversation 'alice' was released or taken over; stop writing and acquire a",
     ),
     (errors.FoldNotFound("alice", "f1"), "conversation 'alice' has no fold 'f1'"),
     (

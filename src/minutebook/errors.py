@@ -495,13 +495,13 @@ class ConversationBusy(MinutebookError):
 
 
 class LeaseLost(MinutebookError):
-    """A lease expired, was released or was taken over by another holder; nothing was written."""
+    """A lease was released or taken over by another holder; nothing was written."""
 
     conversation: str
     holder: str
     fence: int
     template = (
-        "lease {fence} of holder {holder!r} on conversation {conversation!r} has expired or was taken over; stop writing "
+        "lease {fence} of holder {holder!r} on conversation {conversation!r} was released or taken over; stop writing "
         "and acquire a new lease"
     )
 

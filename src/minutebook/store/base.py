@@ -123,11 +123,11 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         Views repair them.
 
         `documents` are put atomically with the entries, but not again if the key is repeated. With a `lease`, nothing is
-        written unless it is active. `release` releases it with the append, also if the key is repeated; if the append
-        fails, the lease stays active.
+        written if it was released or another holder has it. `release` releases it with the append, also if the key is
+        repeated; if the append fails, the lease is not released.
 
         Raises:
-            LeaseLost: the lease is not active.
+            LeaseLost: the lease was released, or another holder has it.
             VersionConflict: the conversation has another version than expected.
             DocumentExists: there is a different document with the same kind and id.
             IdempotencyConflict: the key was used before with other messages.

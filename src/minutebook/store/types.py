@@ -351,7 +351,7 @@ def _canonical_json(body: bytes) -> str:
 
 MAX_LEASE_SECONDS: Final = 366 * 24 * 3600
 LEASE_GRACE: Final = timedelta(hours=1)
-"""How long after its end a lease that no other holder has acquired can still be renewed, at least."""
+"""How long after its end a lease that no other holder has acquired can still be used and renewed, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,9 +399,9 @@ def is_stored(stored: Lease | None, lease: Lease) -> bool:
     return stored is not None and (stored.holder, stored.fence) == (lease.holder, lease.fence)
 
 
-def require_active_lease(stored: Lease | None, lease: Lease, at: datetime) -> None:
-    """Raise `LeaseLost` unless the lease is active. The stored `until` counts: it may have been renewed."""
-    if stored is None or not is_stored(stored, lease) or stored.until <= at:
+def require_own_lease(stored: Lease | None, lease: Lease) -> None:
+    """Raise `LeaseLost` if the lease was released or another holder has it. An expired lease can be used until then."""
+    if not is_stored(stored, lease):
         raise LeaseLost(lease.conversation, lease.holder, lease.fence)
 
 

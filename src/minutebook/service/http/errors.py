@@ -163,7 +163,7 @@ _FAILURES: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failur
         409, "The compaction cannot be applied or undone.", "compaction_conflict", headers=DO_NOT_RETRY
     ),
     LeaseLost: Failure(
-        409, "The lease on the conversation has expired or was taken over.", "conversation_locked", headers=RETRY_SOON
+        409, "The lease on the conversation was released or taken over.", "conversation_locked", headers=RETRY_SOON
     ),
     CannotFit: _cannot_fit,
     ContextOverflow: _cannot_fit,

@@ -24,7 +24,7 @@ from minutebook.store.sql.tokens import KEY_SHIFT, entry_tokens, load_mode
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
 from minutebook.store.sqlite import leases, search
 from minutebook.store.sqlite.commit import WriteConnection
-from minutebook.store.types import ConversationHeader, require_active_lease
+from minutebook.store.types import ConversationHeader, require_own_lease
 
 INSERT: Final = (
     "INSERT INTO entry (key, role, turn, evaluation, sequence, created_at, source, text, rest)"
@@ -60,7 +60,7 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
                 await _release_lease(tx, command)
             return int(version)
     if command.lease is not None:
-        require_active_lease(await leases.find(tx, tx.tenant, conversation), command.lease, at)
+        require_own_lease(await leases.find(tx, tx.tenant, conversation), command.lease)
     require_version(row.conversation if row else None, conversation, command.expected_version)
     if command.documents:
         needs_bodies = not all(document.replace for document in command.documents)

@@ -196,6 +196,7 @@ EXAMPLES = [
         errors.StoreReadOnly("sqlite:///a.db", "read-only"),
         "sqlite:///a.db: read-only; nothing was written; make it writable and retry",
     ),
+    (errors.StoreRejected("sqlite:///a.db", "no folder"), "sqlite:///a.db: no folder; a retry would fail too"),
     (
         errors.StoreDamaged("sqlite:///a.db", "no database"),
         "sqlite:///a.db: no database; restore a backup or open another file",

@@ -604,6 +604,12 @@ class StoreDamaged(StoreUnavailable):
     _advice = "restore a backup or open another file"
 
 
+class StoreRejected(StoreUnavailable):
+    """The store refused the operation for a lasting reason, such as a missing right, folder or table."""
+
+    _advice = "a retry would fail too"
+
+
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name with the most similar spelling, or with a similar word in it (`budget` → `token_budget`)."""
     from difflib import get_close_matches

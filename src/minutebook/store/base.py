@@ -398,7 +398,11 @@ class ConversationStore(DocumentOperations, LeaseOperations):
 
         With `expire_after`, some expired conversations are removed: at most 200.
         """
-        await self.backend.open()
+        try:
+            await self.backend.open()
+        except BaseException:  # `async with` does not close a store that failed to open
+            await self.backend.close()
+            raise
         return self
 
     async def __aexit__(

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable
+from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreRejected, StoreUnavailable
 from minutebook.record import exchanges
 from minutebook.record.message import text_of
 from minutebook.store import codec
@@ -370,7 +370,10 @@ def test_a_read_only_database_rejects_writes(url):
         ("XX001", StoreDamaged),
         ("XX002", StoreDamaged),
         ("57P03", StoreUnavailable),
-        ("42501", StoreUnavailable),
+        ("42501", StoreRejected),
+        ("42P01", StoreRejected),
+        ("55P03", StoreUnavailable),
+        ("22001", StoreRejected),
     ],
 )
 def test_server_errors_are_mapped_to_errors_of_ours(url, code, error):

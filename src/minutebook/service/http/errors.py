@@ -30,6 +30,7 @@ from minutebook.errors import (
     MissingSetting,
     ProviderFailed,
     RequestRefused,
+    StoreRejected,
     StoreUnavailable,
     ToolServerFailed,
     TooManyCalls,
@@ -183,6 +184,7 @@ _FAILURES: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failur
     InvalidMessage: _invalid_message,
     InvalidSetting: _invalid_setting,
     MissingSetting: _missing_setting,
+    StoreRejected: Failure(500, "The database refused the operation; see the server's log.", "store_rejected"),
     StoreUnavailable: Failure(
         503, "The database is unavailable; retry.", "store_unavailable", headers={"retry-after": "1"}
     ),

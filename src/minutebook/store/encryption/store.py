@@ -109,11 +109,7 @@ class EncryptedBackend(Backend):
         await self._inner.open()
         if self._has_separate_key_store:
             await self._key_store.backend.open()
-        try:
-            await self.keyring.check()
-        except BaseException:
-            await self.close()  # `async with` does not close a store that failed to open
-            raise
+        await self.keyring.check()
 
     async def close(self) -> None:
         await self._inner.close()

@@ -22,6 +22,7 @@ from minutebook.errors import (
     StoreDamaged,
     StoreFull,
     StoreReadOnly,
+    StoreRejected,
     StoreUnavailable,
 )
 from minutebook.store.postgres.settings import PostgresSettings
@@ -39,14 +40,29 @@ _ERROR_CLASSES: Final[tuple[tuple[type[psycopg.Error], type[StoreUnavailable]], 
     (errors.ReadOnlySqlTransaction, StoreReadOnly),
     (errors.DataCorrupted, StoreDamaged),
     (errors.IndexCorrupted, StoreDamaged),
-    (psycopg.Error, StoreUnavailable),
+    (errors.IdleInTransactionSessionTimeout, StoreUnavailable),
+    *((error, StoreRejected) for error in INVALID_VALUE_ERRORS),
+    (errors.InvalidAuthorizationSpecification, StoreRejected),
+    (errors.InvalidPassword, StoreRejected),
+    (psycopg.OperationalError, StoreUnavailable),
+    *((error, StoreUnavailable) for error in RETRYABLE_ERRORS),
+    (psycopg.Error, StoreRejected),
 )
+_LASTING_CONNECTION_PROBLEMS: Final = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "permission denied",
+)
+"""Texts in the error of a failed connection, which has no error code."""
 
 
 def store_error(error: psycopg.Error, store: str) -> StoreUnavailable:
     """The `StoreUnavailable` for a driver error. It has only the first line, because the others may quote stored text."""
     error_class = next(store_class for driver_class, store_class in _ERROR_CLASSES if isinstance(error, driver_class))
     problem = error.diag.message_primary or str(error).strip().partition("\n")[0]
+    if error.sqlstate is None and any(text in problem for text in _LASTING_CONNECTION_PROBLEMS):
+        error_class = StoreRejected
     return error_class(store, problem or type(error).__name__)
 
 
@@ -120,7 +136,7 @@ async def _run_migration(db: AsyncConnection, store: str, number: int, script: s
     except psycopg.errors.InsufficientPrivilege as error:
         problem = f"this user may not run migration {number} ({error.diag.message_primary})"
         advice = "open the store once as the owner of the tables, with the right to create roles"
-        raise StoreUnavailable(store, f"{problem}; {advice}") from error
+        raise StoreRejected(store, f"{problem}; {advice}") from error
 
 
 async def _require_unicode(db: AsyncConnection, store: str) -> None:
@@ -135,7 +151,7 @@ async def _is_current(db: AsyncConnection, store: str) -> bool:
         problem = (
             f"the database has schema version {version}, but this version supports up to {newest}; upgrade minutebook"
         )
-        raise StoreUnavailable(store, problem)
+        raise StoreRejected(store, problem)
     return version == newest
 
 

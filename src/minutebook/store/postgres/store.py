@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from minutebook.errors import InvalidSetting, StoreUnavailable
+from minutebook.errors import InvalidSetting, StoreRejected
 from minutebook.store.backend import AppendCommand, LoadQuery
 from minutebook.store.base import ConversationStore
 from minutebook.store.postgres.append import NeedsJob, PendingAppend
@@ -60,7 +60,7 @@ class PostgresBackend(SqlBackend):
         otherwise the server removes the old log later.
 
         Raises:
-            StoreUnavailable: this user does not own the tables.
+            StoreRejected: this user does not own the tables.
         """
         await self.write(self._delete_expired)
 
@@ -190,7 +190,7 @@ async def _rewrite_tables(db: AsyncConnection, store: str) -> None:
         unmark = "DELETE FROM minutebook.removed WHERE number = ANY(%s)"
         await db.execute(unmark, ([number for number, _ in removed],))
     except psycopg.errors.InsufficientPrivilege as error:
-        raise StoreUnavailable(store, "only the owner of the tables may vacuum them; connect as the owner") from error
+        raise StoreRejected(store, "only the owner of the tables may vacuum them; connect as the owner") from error
     await _switch_wal(db)
 
 

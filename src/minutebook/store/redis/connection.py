@@ -22,7 +22,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError
 
-from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable
+from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreRejected, StoreUnavailable
 from minutebook.store.encryption import marker
 from minutebook.store.loop_thread import LoopThread
 from minutebook.store.redis.rows import HeaderRow
@@ -48,11 +48,18 @@ _WITHOUT_COMMON: Final = {
     "void_claim",
 }
 """The scripts that do not use `common.lua`: they do not work on the keys of one conversation."""
+_TRANSIENT_ERRORS: Final = (
+    *(exceptions.ConnectionError, exceptions.TimeoutError, OSError),
+    *(exceptions.ClusterDownError, exceptions.TryAgainError, exceptions.AskError),
+)
+_REFUSED_ERRORS: Final = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+"""Connection errors that do not pass."""
 _ERRORS_BY_CODE: Final[tuple[tuple[str, type[StoreUnavailable]], ...]] = (
     ("OOM", StoreFull),
     ("READONLY", StoreReadOnly),
     ("MISCONF", StoreReadOnly),
     ("WRONGTYPE", StoreDamaged),
+    *((code, StoreUnavailable) for code in ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "BUSY ")),
 )
 """An error code in the server's message → the class of the error to raise."""
 
@@ -64,11 +71,11 @@ def store_error(error: exceptions.RedisError | OSError, store: str) -> StoreUnav
         return StoreFull(store, problem)
     if isinstance(error, exceptions.ReadOnlyError):
         return StoreReadOnly(store, problem)
-    if isinstance(error, exceptions.ResponseError):
-        for code, error_class in _ERRORS_BY_CODE:
-            if code in problem:
-                return error_class(store, problem)
-    return StoreUnavailable(store, problem)
+    for code, error_class in _ERRORS_BY_CODE:
+        if isinstance(error, exceptions.ResponseError) and code in problem:
+            return error_class(store, problem)
+    is_transient = isinstance(error, _TRANSIENT_ERRORS) and not isinstance(error, _REFUSED_ERRORS)
+    return (StoreUnavailable if is_transient else StoreRejected)(store, problem)
 
 
 @contextmanager

@@ -9,17 +9,23 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.resources import files
 from typing import Final
+from urllib.parse import quote
 
 import apsw
 
-from minutebook.errors import StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable
+from minutebook.errors import StoreDamaged, StoreFull, StoreReadOnly, StoreRejected, StoreUnavailable
 
+_TRANSIENT_ERRORS: Final = (
+    *(apsw.BusyError, apsw.LockedError, apsw.ProtocolError, apsw.InterruptError, apsw.IOError, apsw.NoMemError),
+)
+"""The same operation may succeed later."""
 _ERROR_CLASSES: Final[tuple[tuple[type[apsw.Error], type[StoreUnavailable]], ...]] = (
     (apsw.FullError, StoreFull),
     (apsw.ReadOnlyError, StoreReadOnly),
     (apsw.NotADBError, StoreDamaged),
     (apsw.CorruptError, StoreDamaged),
-    (apsw.Error, StoreUnavailable),
+    *((transient, StoreUnavailable) for transient in _TRANSIENT_ERRORS),
+    (apsw.Error, StoreRejected),
 )
 
 
@@ -61,7 +67,13 @@ PAGE_BYTES: Final = 1024
 
 
 def open_connection(path: str, *, busy_handler: "BusyHandler | None" = None) -> apsw.Connection:
-    """Open a connection that can write, and create the file or run its missing migrations."""
+    """Open a connection that can write, and create the file or run its missing migrations.
+
+    Raises:
+        StoreReadOnly: the file is on a read-only file system.
+    """
+    if is_on_read_only_file_system(path):
+        raise StoreReadOnly(f"sqlite:///{path}", "is on a read-only file system")
     db = _connect(path, busy_handler, create=True)
     try:
         _migrate(db, path)
@@ -73,8 +85,41 @@ def open_connection(path: str, *, busy_handler: "BusyHandler | None" = None) -> 
 
 def open_reader(path: str, *, busy_handler: "BusyHandler | None" = None) -> apsw.Connection:
     """Open a read-only connection to a file that `open_connection` has created or migrated."""
+    if is_on_read_only_file_system(path):
+        return _open_immutable(path)
     db = _connect(path, busy_handler, create=False)
     db.execute("PRAGMA query_only = ON")
+    return db
+
+
+def is_on_read_only_file_system(path: str) -> bool:
+    try:
+        return bool(os.statvfs(os.path.dirname(path) or ".").f_flag & os.ST_RDONLY)  # noqa: PTH120 - called by every open
+    except (OSError, AttributeError):  # the folder does not exist, or this is Windows
+        return False
+
+
+def _open_immutable(path: str) -> apsw.Connection:
+    """Open a file that cannot change, so that SQLite needs no lock and no shared memory, which it could not create.
+
+    Raises:
+        StoreReadOnly: the newest commits are in a write-ahead log, which cannot be read this way.
+        StoreRejected: the file has not the schema of this version.
+    """
+    store = f"sqlite:///{path}"
+    if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):  # noqa: PTH110, PTH202
+        problem = "has a write-ahead log, which cannot be read on a read-only file system; open it once where it can be written"
+        raise StoreReadOnly(store, problem)
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_URI
+    db = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags)
+    try:
+        is_current = _is_current(db, path)
+    except BaseException:
+        db.close()
+        raise
+    if not is_current:
+        db.close()
+        raise StoreReadOnly(store, "has an older schema, which cannot be migrated on a read-only file system")
     return db
 
 
@@ -83,10 +128,16 @@ def _connect(path: str, busy_handler: "BusyHandler | None", *, create: bool) -> 
     if create and path != ":memory:":
         _create_private_file(path)
     db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_CREATE if create else flags)
-    db.set_busy_handler(busy_handler or BusyHandler())
-    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # plans do not depend on values, so a statement is planned only once
-    for setting in _SETTINGS:
-        db.execute(setting)
+    try:
+        db.set_busy_handler(busy_handler or BusyHandler())
+        db.config(
+            apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1
+        )  # plans do not depend on values: a statement is planned only once
+        for setting in _SETTINGS:
+            db.execute(setting)
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
@@ -143,7 +194,7 @@ def _is_current(db: apsw.Connection, path: str) -> bool:
         raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
     if version > newest:
         problem = f"has schema version {version}, but this version supports up to {newest}; upgrade minutebook"
-        raise StoreUnavailable(f"sqlite:///{path}", problem)
+        raise StoreRejected(f"sqlite:///{path}", problem)
     return bool(version == newest)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
-from minutebook.errors import StoreUnavailable
+from minutebook.errors import StoreReadOnly, StoreUnavailable
 from minutebook.store.backend import AppendCommand
 from minutebook.store.base import ConversationStore
 from minutebook.store.codec import microseconds
@@ -60,9 +60,12 @@ class SqliteEngine:
         """Until this time (monotonic), reads do not run inline."""
 
     async def start(self) -> None:
-        """Create the file or run its missing migrations, once."""
+        """Create the file or run its missing migrations, once. A file that cannot be written is opened for reading."""
         if not self._open:
-            await self._writer.write(lambda _writable: None, cache_safe=True)
+            try:
+                await self._writer.write(lambda _writable: None, cache_safe=True)
+            except StoreReadOnly:
+                await asyncio.get_running_loop().run_in_executor(self._readers, self._read, self.settings.check)
             self._open = True
 
     async def write(

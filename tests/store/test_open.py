@@ -11,7 +11,7 @@ import pytest
 from minutebook.errors import MinutebookError, MissingKey, StoreDamaged, StoreRejected, StoreUnavailable
 from minutebook.store.encryption import encrypted
 from minutebook.store.url import open_store
-from minutebook.testing.contract.samples import text_entries
+from minutebook.testing.contract.samples import expect_error, text_entries
 from tests.servers import require_postgres, shared
 from tests.store.backends import BACKENDS, KEY
 
@@ -90,6 +90,24 @@ def test_a_failed_open_leaves_no_thread_and_no_descriptor(failure, tmp_path):
     assert asyncio.run(scenario()) == [expected]
     assert {thread.name for thread in counts[0] - before[0] if "asyncio" not in thread.name} == set()
     assert counts[1] == before[1]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_a_migration_that_was_changed_is_refused_by_name(backend, tmp_path):
+    read = "SELECT value FROM setting WHERE name = 'migration 0001_first'"
+    change = "UPDATE setting SET value = ? WHERE name = 'migration 0001_first'"
+
+    async def scenario():
+        async with BACKENDS[backend](tmp_path) as store:
+            await store.append("a", text_entries("1"))
+            ((checksum,),) = await store.backend.read(lambda tx: tx.rows(read))
+            await store.backend.write(lambda tx: tx.execute(change, "other"))
+            try:
+                return str(await expect_error(StoreRejected, BACKENDS[backend](tmp_path).load("a")))
+            finally:
+                await store.backend.write(lambda tx: tx.execute(change, checksum))
+
+    assert "has run another version of migration 0001_first" in asyncio.run(scenario())
 
 
 READ_ONLY = """

@@ -288,7 +288,7 @@ def server_status(database: Database, url: str) -> dict[str, Any]:
     from minutebook.store.postgres.connection import migrations
 
     version, size = database.run(_version_and_size(url))
-    newest = migrations()[-1][0]  # opening the database has migrated it
+    newest = migrations()[-1].number  # opening the database has migrated it
     return {"postgresql": version, "schema_version": newest, "newest_schema_version": newest, "bytes": size}
 
 

@@ -134,7 +134,7 @@ class Backend(ABC):
         return self._clock().astimezone(UTC)
 
     def set_clock(self, clock: Callable[[], datetime]) -> None:
-        """Use another clock, for tests of expiry."""
+        """Use another clock, for imports and for tests of expiry."""
         self._clock = clock
 
     @abstractmethod

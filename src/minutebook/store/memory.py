@@ -26,8 +26,8 @@ class MemoryEngine(SqliteEngine):
         self.url = "memory:"
         self._lock = threading.RLock()
         self._db = apsw.Connection(":memory:")
-        for _, script in migrations():
-            self._db.execute(script)
+        for migration in migrations():
+            self._db.execute(migration.script)
         self.settings = SqliteSettings(self.url, search_mode)
         self.settings.check(self._db)
         self._closed = False

@@ -203,7 +203,8 @@ class ImportCounts:
     entries: int
 
 
-MAX_NAME_CHARACTERS: Final = 512
+MAX_NAME_BYTES: Final = 512
+"""PostgreSQL indexes rows of up to 2,704 bytes, and one index has the names of tenant, recipient and conversation."""
 
 
 def require_name(kind: str, value: object) -> str:
@@ -212,8 +213,8 @@ def require_name(kind: str, value: object) -> str:
     Raises:
         InvalidSetting: it is empty, too long, or has characters that not every database can store.
     """
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARACTERS or not is_storable(value):
-        raise InvalidSetting(kind, value, f"1 to {MAX_NAME_CHARACTERS} characters, without NUL or lone surrogates")
+    if not isinstance(value, str) or not is_storable(value) or not 0 < len(value.encode()) <= MAX_NAME_BYTES:
+        raise InvalidSetting(kind, value, f"1 to {MAX_NAME_BYTES} bytes in UTF-8, without NUL or lone surrogates")
     return value
 
 

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -27,6 +26,7 @@ from minutebook.errors import (
 )
 from minutebook.store.postgres.settings import PostgresSettings
 from minutebook.store.search import WORDS
+from minutebook.store.sql.migrations import Migration, load_migrations, require_unchanged
 from minutebook.store.sql.transaction import Query, TransactionConflict
 
 RETRYABLE_ERRORS: Final = (errors.SerializationFailure, errors.DeadlockDetected)
@@ -124,17 +124,18 @@ async def migrate(db: AsyncConnection, store: str) -> None:
             if await _is_current(db, store):
                 return
             version = await _schema_version(db, store)
-            for number, script in migrations():
-                if number > version:
-                    await _run_migration(db, store, number, script)
+            for migration in migrations():
+                if migration.number > version:
+                    await _run_migration(db, store, migration)
 
 
-async def _run_migration(db: AsyncConnection, store: str, number: int, script: str) -> None:
+async def _run_migration(db: AsyncConnection, store: str, migration: Migration) -> None:
     try:
-        await db.execute(script.encode())
-        await db.execute(f"COMMENT ON SCHEMA minutebook IS '{_VERSION_PREFIX}{number}'")
+        await db.execute(migration.script.encode())
+        await db.execute("INSERT INTO minutebook.setting (name, value) VALUES (%s, %s)", migration.setting)
+        await db.execute(f"COMMENT ON SCHEMA minutebook IS '{_VERSION_PREFIX}{migration.number}'")
     except psycopg.errors.InsufficientPrivilege as error:
-        problem = f"this user may not run migration {number} ({error.diag.message_primary})"
+        problem = f"this user may not run migration {migration.name} ({error.diag.message_primary})"
         advice = "open the store once as the owner of the tables, with the right to create roles"
         raise StoreRejected(store, f"{problem}; {advice}") from error
 
@@ -146,12 +147,15 @@ async def _require_unicode(db: AsyncConnection, store: str) -> None:
 
 
 async def _is_current(db: AsyncConnection, store: str) -> bool:
-    version, newest = await _schema_version(db, store), migrations()[-1][0]
+    version, newest = await _schema_version(db, store), migrations()[-1].number
     if version > newest:
         problem = (
             f"the database has schema version {version}, but this version supports up to {newest}; upgrade minutebook"
         )
         raise StoreRejected(store, problem)
+    if version:
+        recorded = await (await db.execute("SELECT name, value FROM minutebook.setting")).fetchall()
+        require_unchanged(store, migrations(), version, dict(recorded))
     return version == newest
 
 
@@ -165,11 +169,9 @@ async def _schema_version(db: AsyncConnection, store: str) -> int:
     return int(comment.removeprefix(_VERSION_PREFIX))
 
 
-def migrations() -> list[tuple[int, str]]:
-    """The number and script of every migration, in order."""
-    folder = files("minutebook.store.postgres").joinpath("migrations")
-    scripts = [file for file in folder.iterdir() if file.name.startswith("0")]
-    return sorted((int(file.name.split("_")[0]), file.read_text(encoding="utf-8")) for file in scripts)
+def migrations() -> Sequence[Migration]:
+    """The migrations, in order."""
+    return load_migrations("minutebook.store.postgres")
 
 
 ROLE: Final = "minutebook_app"

@@ -2,18 +2,16 @@
 
 import os
 import random
-import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
-from importlib.resources import files
 from typing import Final
 from urllib.parse import quote
 
 import apsw
 
 from minutebook.errors import StoreDamaged, StoreFull, StoreReadOnly, StoreRejected, StoreUnavailable
+from minutebook.store.sql.migrations import Migration, load_migrations, require_unchanged
 
 _TRANSIENT_ERRORS: Final = (
     *(apsw.BusyError, apsw.LockedError, apsw.ProtocolError, apsw.InterruptError, apsw.IOError, apsw.NoMemError),
@@ -61,7 +59,6 @@ _SETTINGS: Final = (
     "PRAGMA wal_autocheckpoint = 0",  # see `Committer.checkpoint`
     "PRAGMA cache_size = -8192",  # KB; with less, indexing evicts the pages that appends use
 )
-_SQL_COMMENT: Final = re.compile(r"[ \t]*--[^\n]*")
 PAGE_BYTES: Final = 1024
 """Page size of a new file. A commit writes whole pages, so small ones suit short messages."""
 
@@ -108,7 +105,9 @@ def _open_immutable(path: str) -> apsw.Connection:
     """
     store = f"sqlite:///{path}"
     if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):  # noqa: PTH110, PTH202
-        problem = "has a write-ahead log, which cannot be read on a read-only file system; open it once where it can be written"
+        problem = (
+            "has a write-ahead log, which cannot be read on a read-only file system; open a copy that can be written"
+        )
         raise StoreReadOnly(store, problem)
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_URI
     db = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags)
@@ -176,10 +175,11 @@ def _migrate(db: apsw.Connection, path: str) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         if not _is_current(db, path):
-            for number, script in migrations():
-                if number > _version(db):
-                    db.execute(script)
-                    db.execute(f"PRAGMA user_version = {number}")
+            for migration in migrations():
+                if migration.number > _version(db):
+                    db.execute(migration.script)
+                    db.execute("INSERT INTO setting (name, value) VALUES (?, ?)", migration.setting)
+                    db.execute(f"PRAGMA user_version = {migration.number}")
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute("COMMIT")
     finally:
@@ -188,14 +188,18 @@ def _migrate(db: apsw.Connection, path: str) -> None:
 
 
 def _is_current(db: apsw.Connection, path: str) -> bool:
-    version, newest = _version(db), migrations()[-1][0]
+    version, newest = _version(db), migrations()[-1].number
     application_id = db.execute("PRAGMA application_id").get
     if application_id != APPLICATION_ID and (version or db.execute("SELECT count(*) FROM sqlite_schema").get):
         raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
     if version > newest:
         problem = f"has schema version {version}, but this version supports up to {newest}; upgrade minutebook"
         raise StoreRejected(f"sqlite:///{path}", problem)
-    return bool(version == newest)
+    if version:
+        require_unchanged(
+            f"sqlite:///{path}", migrations(), version, dict(db.execute("SELECT name, value FROM setting"))
+        )
+    return version == newest
 
 
 def _enable_wal(db: apsw.Connection) -> None:
@@ -221,11 +225,6 @@ def _version(db: apsw.Connection) -> int:
     return version
 
 
-@lru_cache(maxsize=1)
-def migrations() -> list[tuple[int, str]]:
-    """The numbers and scripts of the migrations, in order. Comments are removed: SQLite would store them in every file."""
-    folder = files("minutebook.store.sqlite").joinpath("migrations")
-    scripts = [script for script in folder.iterdir() if script.name.startswith("0")]
-    return sorted(
-        (int(script.name.split("_")[0]), _SQL_COMMENT.sub("", script.read_text(encoding="utf-8"))) for script in scripts
-    )
+def migrations() -> Sequence[Migration]:
+    """The migrations, in order."""
+    return load_migrations("minutebook.store.sqlite")

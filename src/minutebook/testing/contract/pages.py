@@ -1,6 +1,7 @@
 """Tests of list, export and import, which all work in pages."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from minutebook.errors import (
     IdempotencyConflict,
@@ -105,8 +106,7 @@ class TransferContract:
         assert all(line.isascii() and "\n" not in line for line in lines)
         original, imported = await store.load("a"), await other.load("a")
         assert (imported.entries, imported.folds, imported.pins) == (original.entries, original.folds, original.pins)
-        for name in ("recipient", "status", "labels", "length", "turns", "lead", "open_calls", "open_at"):
-            assert getattr(imported.conversation, name) == getattr(original.conversation, name), name
+        assert replace(imported.conversation, tenant=store.tenant, version=1) == original.conversation  # also its times
         assert [(stored.fold, stored.undone_at is None) for stored in await other.folds("a")] == [
             (stored.fold, stored.undone_at is None) for stored in await store.folds("a")
         ]

@@ -5,6 +5,7 @@ import json
 import platform
 import sys
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +20,7 @@ from bench import (
     planning,
     policies,
     runner,
+    scale,
     service,
     service_agent,
     statements,
@@ -38,6 +40,7 @@ PARTS: dict[str, Callable[..., Part]] = {
     "formats": formats.measure,
     "planning": planning.measure,
     "runner": runner.measure,
+    "scale": scale.measure,
     "service": service.measure,
     "service_agent": service_agent.measure,
     "store": store.measure,
@@ -60,8 +63,9 @@ def main() -> int:
     print(f"minutebook benchmark, Python {platform.python_version()}, {platform.machine()}")
     missed = 0
     figures = {}
+    parts = PARTS | {"scale": partial(scale.measure, arguments.sizes)}
     for name in arguments.only:
-        part = PARTS[name](*([peers] if name in with_peers else []), quick=arguments.quick)
+        part = parts[name](*([peers] if name in with_peers else []), quick=arguments.quick)
         print(f"\n== {name}\n\n{part}", flush=True)
         missed += sum(not target.met for target in part.targets)
         figures[name] = {**part.figures, "targets": [vars(target) for target in part.targets]}
@@ -77,6 +81,11 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a shorter run without the peers, under a minute")
     parser.add_argument(
         "--only", type=comma_separated(PARTS), default=list(PARTS), help=f"comma-separated list of {','.join(PARTS)}"
+    )
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: [int(size) for size in text.split(",")],
+        help="numbers of messages for the part scale, such as 10000,100000,1000000",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")

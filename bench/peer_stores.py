@@ -30,8 +30,6 @@ class AgentsSQLite:
     async def load_last(self, conversation: str, count: int) -> int:
         return len(await self._session(conversation).get_items(limit=count))
 
-    async def finish_background_work(self) -> None: ...
-
     async def close(self) -> None:
         for session in self._sessions.values():
             session.close()
@@ -111,8 +109,6 @@ class Adk:
         )
         return len(session.events) if session else 0
 
-    async def finish_background_work(self) -> None: ...
-
     async def close(self) -> None:
         await self._service.close()
 
@@ -165,8 +161,6 @@ class LangGraph:
         thread = {"configurable": {"thread_id": conversation, "checkpoint_ns": ""}}
         saved = await asyncio.to_thread(self._saver.get_tuple, thread)
         return len(saved.checkpoint["channel_values"]["messages"][-count:])
-
-    async def finish_background_work(self) -> None: ...
 
     async def close(self) -> None:
         if hasattr(self, "_pool"):

@@ -144,7 +144,6 @@ async def _measure_store(effort: Effort, database: str, url: str, unit: str) -> 
             await asyncio.gather(*(write(f"many {writer}", effort.burst) for writer in range(WRITERS)))
         for start in range(0, effort.stored, 1_000):
             await store.append("long", entries[start : start + 1_000])
-        await store.search("anything")  # indexes all entries
         await store.load("long", last_messages=LAST)
         with measure_time(f"{database}, load the last {LAST} of {effort.stored:,}", unit, effort.loads):
             for _ in range(effort.loads):

@@ -87,7 +87,7 @@ def _run_load(route: Route, clients: int, *, stream: bool) -> LoadResult:
 
 
 def wait_until_idle(pid: int) -> None:
-    """Wait until a server has finished background work such as indexing, so that it does not disturb the next measurement."""
+    """Wait until a server has finished background work, so that it does not disturb the next measurement."""
     for _ in range(20):
         before = cpu_seconds(pid)
         time.sleep(0.25)

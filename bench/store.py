@@ -109,10 +109,7 @@ def _add_append_table(part: Part, database: str, scores: Sequence[Score], bare: 
     table.notes.append(
         f"{BOUNDS[bare.name]!r} is the approximate upper bound: it does no checks, no compression and no indexing."
     )
-    background = next(score.background_seconds for score in scores if score.name == OURS)
-    table.notes.append(
-        f"Our search index is updated in the background: {time_of(background)} per message, not included here."
-    )
+    table.notes.append("Our figures include the search index, which is written with each message.")
     if database == "SQLite":
         table.notes.append(
             "durability: journal mode, synchronous. In a thread: asyncio.to_thread, so that the event loop is not blocked."

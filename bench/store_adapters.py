@@ -40,10 +40,6 @@ class MinutebookAdapter:
     async def load_last(self, conversation: str, count: int) -> int:
         return len((await self._store.load(conversation, last_messages=count)).entries)
 
-    async def finish_background_work(self) -> None:
-        """Index the new entries: a search indexes what background indexing has not done yet."""
-        await self._store.search("anything", limit=1)
-
     async def close(self) -> None:
         await self._store.close()
 
@@ -76,8 +72,6 @@ class RawSqlite:
 
     async def load_last(self, conversation: str, count: int) -> int:
         return len(self._select(conversation, count))
-
-    async def finish_background_work(self) -> None: ...
 
     async def close(self) -> None:
         self._db.close()
@@ -137,8 +131,6 @@ class RawPostgres:
         async with self._pool.connection() as db:
             return len(await (await db.execute(query, (conversation, count))).fetchall())
 
-    async def finish_background_work(self) -> None: ...
-
     async def close(self) -> None:
         await self._pool.close()
 
@@ -184,8 +176,6 @@ class SyncedFile:
 
     async def load_last(self, conversation: str, count: int) -> int:
         raise NotImplementedError("messages cannot be loaded")
-
-    async def finish_background_work(self) -> None: ...
 
     async def close(self) -> None:
         os.close(self._file)

@@ -42,9 +42,6 @@ class StoreAdapter(Protocol):
     async def load_last(self, conversation: str, count: int) -> int:
         """Load the last messages; return how many were loaded."""
 
-    async def finish_background_work(self) -> None:
-        """Finish deferred work such as indexing, so that it does not run while others are measured."""
-
     async def close(self) -> None: ...
 
 
@@ -74,8 +71,6 @@ class Score:
     """Bytes on disk / bytes of text."""
     empty: float = 0.0
     """Bytes of an empty database / bytes of the same text."""
-    background_seconds: float = 0.0
-    """Time of deferred work per append. It is not part of the append's time."""
     error: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -171,7 +166,6 @@ class _ContestRun:
             number += 1
         for writer in range(WRITERS):
             await self.adapter.append(f"many {writer}", self.messages[0])
-        await self.adapter.finish_background_work()
 
     async def turn(self) -> None:
         assert self.adapter is not None
@@ -184,11 +178,6 @@ class _ContestRun:
         counts = await asyncio.gather(*(self._burst(f"many {writer}") for writer in range(WRITERS)))
         self.score.many.append(sum(counts) / (perf_counter() - started))
         self.score.failed += WRITERS * self.effort.burst - sum(counts)
-        started = perf_counter()
-        await self.adapter.finish_background_work()
-        self.score.background_seconds += (
-            (perf_counter() - started) / (self.effort.appends + sum(counts)) / self.effort.turns
-        )
 
     async def _burst(self, name: str) -> int:
         """Append a writer's messages, until one fails; return how many succeeded."""
@@ -241,7 +230,6 @@ async def _size(
     try:
         for message in () if empty else messages:
             await adapter.append("size", message)
-        await adapter.finish_background_work()  # the size includes the search index
     finally:
         await adapter.close()
     size = await databases.size(location)

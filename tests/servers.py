@@ -140,7 +140,8 @@ class Shared:
                 " AND relnamespace IN (to_regnamespace('minutebook'), to_regnamespace('minutebook_jobs'))"
             ).fetchall()
             if tables:
-                db.execute("; ".join(f"DELETE FROM {table}" for (table,) in tables))
+                kept = {"minutebook.setting": " WHERE name NOT LIKE 'migration %'"}
+                db.execute("; ".join(f"DELETE FROM {table}{kept.get(table, '')}" for (table,) in tables))
         return url
 
     def leave(self):

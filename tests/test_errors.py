@@ -13,6 +13,10 @@ from minutebook.testing import MissingWeights, ModelDidNotStart, WrongWeights
 
 PROBLEMS = [Problem("a", "is missing")]
 EXAMPLES = [
+    (
+        errors.InvalidQuery("query", "a:b", "words", "has the field a:"),
+        "query 'a:b' has the field a:; supported: words. Put other text in quotation marks",
+    ),
     (errors.InvalidSetting("turns", -1, "0 or more"), "turns=-1: expected 0 or more"),
     (errors.MissingSetting("bus", "pass bus= or session="), "bus is missing; pass bus= or session="),
     (errors.InvalidMessage("content", "is missing", 3), "message 3: content is missing"),
@@ -164,7 +168,7 @@ EXAMPLES = [
     ),
     (
         errors.LeaseLost("alice", "w1", 3),
-        "lease 3 of holder 'w1' on conversation 'alice' has expired or was taken over; stop writing and acquire a",
+        "lease 3 of holder 'w1' on conversation 'alice' was released or taken over; stop writing and acquire a",
     ),
     (errors.FoldNotFound("alice", "f1"), "conversation 'alice' has no fold 'f1'"),
     (
@@ -172,6 +176,13 @@ EXAMPLES = [
         "fold 'f1' of conversation 'alice': splits an exchange; reload the conversation",
     ),
     (errors.SummaryRejected("is empty"), "the summary is empty; nothing was changed, summarize again"),
+    (
+        errors.MissingKey("sqlite:///a.db", "1f"),
+        (
+            "sqlite:///a.db is encrypted with master key 1f; give the key: add ?encryption_key_file=FILE to the URL, set "
+            "MINUTEBOOK_ENCRYPTION_KEY_FILE, or pass encryption_key to open_store"
+        ),
+    ),
     (
         errors.WrongKey("1f", "2e"),
         "the data is encrypted with master key 1f, but the key given is 2e; use 1f or add it to old_keys",
@@ -186,6 +197,7 @@ EXAMPLES = [
         errors.StoreReadOnly("sqlite:///a.db", "read-only"),
         "sqlite:///a.db: read-only; nothing was written; make it writable and retry",
     ),
+    (errors.StoreRejected("sqlite:///a.db", "no folder"), "sqlite:///a.db: no folder; a retry would fail too"),
     (
         errors.StoreDamaged("sqlite:///a.db", "no database"),
         "sqlite:///a.db: no database; restore a backup or open another file",

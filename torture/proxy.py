@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from minutebook.store.loop_thread import LoopThread
+from minutebook.store.loop_thread import LoopThread, run_sync
 
 
 @dataclass
@@ -52,14 +52,14 @@ class Proxy:
             await asyncio.gather(pass_requests(), pass_answers(), return_exceptions=True)
         finally:
             self._connections.discard(asyncio.current_task())
-            for transport in (server_writer.transport, writer.transport):
-                transport.abort()
+            server_writer.close()
+            writer.close()
 
 
 @contextmanager
-def run_proxy(host: str, port: int) -> Iterator[Proxy]:
+def run_proxy(host: str, port: int, delay_seconds: float = 0.0) -> Iterator[Proxy]:
     """Run a proxy to a server for this block."""
-    thread, proxy = LoopThread("proxy"), Proxy(host, port)
+    thread, proxy = LoopThread("proxy"), Proxy(host, port, delay_seconds)
     server = thread.wait(proxy.start())
 
     async def stop() -> None:
@@ -72,4 +72,4 @@ def run_proxy(host: str, port: int) -> Iterator[Proxy]:
     try:
         yield proxy
     finally:
-        asyncio.run(thread.close(stop()))
+        run_sync(thread.close(stop()))

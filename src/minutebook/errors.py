@@ -44,6 +44,13 @@ class InvalidSetting(MinutebookError, ValueError):
     template = "{name}={value!r}: expected {expected}"
 
 
+class InvalidQuery(InvalidSetting):
+    """A search query has a syntax that is not supported."""
+
+    problem: str
+    template = "{name} {value!r} {problem}; supported: {expected}. Put other text in quotation marks"
+
+
 def require_type(name: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
     """Raise `InvalidSetting` if the value has another type. True and False are no numbers."""
     if isinstance(value, bool) or not isinstance(value, types):
@@ -498,13 +505,13 @@ class ConversationBusy(MinutebookError):
 
 
 class LeaseLost(MinutebookError):
-    """A lease expired, was released or was taken over by another holder; nothing was written."""
+    """A lease was released or taken over by another holder; nothing was written."""
 
     conversation: str
     holder: str
     fence: int
     template = (
-        "lease {fence} of holder {holder!r} on conversation {conversation!r} has expired or was taken over; stop writing "
+        "lease {fence} of holder {holder!r} on conversation {conversation!r} was released or taken over; stop writing "
         "and acquire a new lease"
     )
 
@@ -535,6 +542,17 @@ class SummaryRejected(MinutebookError, ValueError):
 
     problem: str
     template = "the summary {problem}; nothing was changed, summarize again"
+
+
+class MissingKey(MinutebookError, ValueError):
+    """The database is encrypted, and it was opened without a key."""
+
+    store: str
+    key_id: str
+    template = (
+        "{store} is encrypted with master key {key_id}; give the key: add ?encryption_key_file=FILE to the URL, "
+        "set MINUTEBOOK_ENCRYPTION_KEY_FILE, or pass encryption_key to open_store"
+    )
 
 
 class WrongKey(MinutebookError, ValueError):
@@ -594,6 +612,12 @@ class StoreDamaged(StoreUnavailable):
     """The stored data is corrupt, or the file is not a minutebook database."""
 
     _advice = "restore a backup or open another file"
+
+
+class StoreRejected(StoreUnavailable):
+    """The store refused the operation for a lasting reason, such as a missing right, folder or table."""
+
+    _advice = "a retry would fail too"
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

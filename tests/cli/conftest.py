@@ -20,7 +20,7 @@ Launch: TypeAlias = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 PRIVATE = (
     *("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONUNBUFFERED"),
-    *("MINUTEBOOK_DB", "MINUTEBOOK_DEBUG", "MINUTEBOOK_TENANT"),
+    *("MINUTEBOOK_DB", "MINUTEBOOK_DEBUG", "MINUTEBOOK_ENCRYPTION_KEY_FILE", "MINUTEBOOK_TENANT"),
 )
 """What the environment of whoever runs the tests must not decide."""
 

@@ -6,7 +6,7 @@ from minutebook import Fold, Transcript
 from minutebook.record import exchanges, turns
 from minutebook.record.fold import record_with_folds
 from minutebook.record.message import text_of
-from minutebook.store.search import words
+from minutebook.store.words import words
 
 
 @dataclass

@@ -27,8 +27,8 @@ from minutebook.errors import (
 )
 from minutebook.record import exchanges
 from minutebook.record.message import text_of
-from minutebook.store.search import words
 from minutebook.store.types import ConversationStatus, NewDocument
+from minutebook.store.words import words
 from minutebook.testing.contract.samples import entries_of
 from minutebook.wire.chat import entry_to_provider_message
 from tests.store.backends import BACKENDS, each_backend

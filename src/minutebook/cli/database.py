@@ -5,6 +5,7 @@ one, on a single event loop per command.
 """
 
 import errno
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -30,6 +31,7 @@ from minutebook.record.finding import FindingKind
 from minutebook.record.message import is_user
 from minutebook.record.pairing import Pairing
 from minutebook.store.base import ConversationStore
+from minutebook.store.encryption.marker import read_key
 from minutebook.store.memory import MemoryStore
 from minutebook.store.sqlite.connection import APPLICATION_ID, map_errors, open_connection, open_reader
 from minutebook.store.sqlite.store import SqliteStore
@@ -113,8 +115,11 @@ def store_of(url: str | None, tenant: str) -> ConversationStore:
     Raises:
         InvalidSetting: the URL is that of a database in memory.
     """
-    store = open_store(url or default_database_url(), tenant=tenant)
-    if isinstance(store, MemoryStore):
+    key_file = os.environ.get("MINUTEBOOK_ENCRYPTION_KEY_FILE")
+    store = open_store(
+        url or default_database_url(), tenant=tenant, encryption_key=read_key(key_file) if key_file else None
+    )
+    if isinstance(getattr(store, "inner", store), MemoryStore):
         raise InvalidSetting(
             "--db", url, "a database that outlives the command: sqlite:///FILE, postgresql:// or redis://"
         )
@@ -123,7 +128,8 @@ def store_of(url: str | None, tenant: str) -> ConversationStore:
 
 def file_of(store: ConversationStore) -> Path | None:
     """The file of a SQLite store, None for other stores."""
-    return Path(store.path) if isinstance(store, SqliteStore) else None
+    stored_in = getattr(store, "inner", store)  # of an encrypted store
+    return Path(stored_in.path) if isinstance(stored_in, SqliteStore) else None
 
 
 def require_file(path: Path) -> Path:
@@ -197,7 +203,8 @@ _COUNTS: Final = {
     "folds": "SELECT count(*) FROM fold",
     "pins": "SELECT count(*) FROM pin",
     "erased": "SELECT count(*) FROM tombstone",
-    "not_yet_indexed": "SELECT count(*) FROM unindexed",
+    "encrypted": "SELECT count(*) FROM setting WHERE name = 'encryption'",
+    "indexed": "SELECT count(*) FROM word_docsize",
 }
 
 
@@ -281,7 +288,7 @@ def server_status(database: Database, url: str) -> dict[str, Any]:
     from minutebook.store.postgres.connection import migrations
 
     version, size = database.run(_version_and_size(url))
-    newest = migrations()[-1][0]  # opening the database has migrated it
+    newest = migrations()[-1].number  # opening the database has migrated it
     return {"postgresql": version, "schema_version": newest, "newest_schema_version": newest, "bytes": size}
 
 

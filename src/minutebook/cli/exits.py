@@ -34,10 +34,12 @@ from minutebook.errors import (
     InvalidMessage,
     InvalidSetting,
     MinutebookError,
+    MissingKey,
     MissingSetting,
     ProgramInvalid,
     UnknownName,
     UnreadableInput,
+    WrongKey,
 )
 
 FAILED, USAGE, NOT_FOUND, INVALID, EXIT_FINDINGS, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 3, 5, 6, 130, 141, 143
@@ -49,6 +51,8 @@ EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (BrokenConversation, INVALID),
     (ProgramInvalid, INVALID),
     (InvalidSetting, USAGE),
+    (MissingKey, USAGE),
+    (WrongKey, USAGE),
     (MissingSetting, USAGE),
     (UnknownName, USAGE),
     (ConversationNotFound, NOT_FOUND),

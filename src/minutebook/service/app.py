@@ -36,6 +36,7 @@ from minutebook.service.state import CurrentService, Service, counter_of
 from minutebook.service.threads import routes as threads
 from minutebook.service.upstream import Upstream
 from minutebook.store.base import ConversationStore
+from minutebook.store.encryption.marker import read_key
 from minutebook.store.url import open_store
 
 FLUSH_SECONDS: Final = 5.0
@@ -145,7 +146,8 @@ def _store_from(config: ServiceConfig) -> ConversationStore:
     database = config.database
     if database.url is None:
         raise MissingSetting("database.url", "set it to a store URL such as sqlite:///chat.db")
-    return open_store(database.url, tenant=database.tenant, expire_after=database.age)
+    key = None if database.encryption_key_file is None else read_key(database.encryption_key_file)
+    return open_store(database.url, tenant=database.tenant, expire_after=database.age, encryption_key=key)
 
 
 def upstream_from(config: ServiceConfig) -> Upstream:

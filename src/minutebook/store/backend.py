@@ -14,10 +14,11 @@ from typing import Self
 
 from minutebook.errors import ConversationErased, ConversationNotFound, MissingSetting
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message
+from minutebook.record.message import Message, MessageRole
 from minutebook.record.transcript import OnBroken
 from minutebook.store.codec import Packed
 from minutebook.store.rules import now
+from minutebook.store.search import Alternative
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
@@ -85,11 +86,16 @@ class ListQuery:
 class SearchQuery:
     """The checked arguments of `ConversationStore.search`."""
 
-    words: Sequence[str]
+    alternatives: tuple[Alternative, ...]
     conversation: str | None
     recipient: str | None
     cursor: str | None
     limit: int
+    roles: frozenset[MessageRole] = frozenset()
+    """Roles of the entries to find; empty for all."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Entries created from `since` on and before `until`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +134,16 @@ class Backend(ABC):
         return self._clock().astimezone(UTC)
 
     def set_clock(self, clock: Callable[[], datetime]) -> None:
-        """Use another clock, for tests of expiry."""
+        """Use another clock, for imports and for tests of expiry."""
         self._clock = clock
+
+    @abstractmethod
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        """Expect a database that is encrypted with one of these master keys; a new one is, with the first."""
+
+    @abstractmethod
+    async def set_setting(self, name: str, value: str) -> None:
+        """Set a setting that all processes and tenants of the database share."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -180,6 +194,10 @@ class Backend(ABC):
 
     @abstractmethod
     async def list(self, query: ListQuery) -> Page[ConversationHeader]: ...
+
+    @abstractmethod
+    async def search_mode(self) -> str:
+        """The database's setting `search`: "off", "words", or the language of its stems."""
 
     @abstractmethod
     async def search(self, query: SearchQuery) -> Page[SearchHit]: ...

@@ -16,7 +16,7 @@
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +30,7 @@ from minutebook.store.backend import AppendCommand, Backend, ListQuery, LoadQuer
 from minutebook.store.codec import body_digest, pack
 from minutebook.store.operations import DocumentOperations, LeaseOperations
 from minutebook.store.rules import require_labels, require_limit, require_part, require_status, require_target
-from minutebook.store.search import query_words
+from minutebook.store.search import parse_query, require_roles
 from minutebook.store.transfer import export_lines, import_lines
 from minutebook.store.types import (
     ConversationHeader,
@@ -123,11 +123,11 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         Views repair them.
 
         `documents` are put atomically with the entries, but not again if the key is repeated. With a `lease`, nothing is
-        written unless it is active. `release` releases it with the append, also if the key is repeated; if the append
-        fails, the lease stays active.
+        written if it was released or another holder has it. `release` releases it with the append, also if the key is
+        repeated; if the append fails, the lease is not released.
 
         Raises:
-            LeaseLost: the lease is not active.
+            LeaseLost: the lease was released, or another holder has it.
             VersionConflict: the conversation has another version than expected.
             DocumentExists: there is a different document with the same kind and id.
             IdempotencyConflict: the key was used before with other messages.
@@ -313,20 +313,40 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         *,
         conversation: str | None = None,
         recipient: str | None = None,
+        roles: Iterable[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
         cursor: str | None = None,
         limit: int = 20,
     ) -> Page[SearchHit]:
-        """A page of the entries whose text has every word of the query, in any order and case.
+        """A page of the entries and summaries that match a query, with a snippet of each.
 
-        An entry that forks share is found once, in the conversation that it was appended to. With `conversation`, only
-        that conversation is searched, with the entries that it shares. The newest conversations come first, and in each
-        the newest entries. Pages are as in `list`.
+        A query has words, which must all occur, in any order. `"late order"` is a phrase, `ord*` a prefix, `-late` excludes
+        a word or a phrase, and `OR` separates alternatives. Case and accents are ignored. Texts, and the names and arguments
+        of tool calls are searched. In Chinese, Japanese, Korean and Thai, a word is found within others.
+
+        `roles` are the roles of the entries to find; without it, all. Entries were created from `since` on and before
+        `until`. An entry that forks share is found once, in the conversation that it was appended to. With
+        `conversation`, only that conversation is searched, with the entries that it shares. The newest conversations come
+        first; in each, summaries of active folds, then the newest entries. Pages are as in `list`.
+
+        Raises:
+            InvalidQuery: the query has no word, or a syntax that is not supported.
+            InvalidSetting: there is no such role, or a time has no time zone.
+            MissingSetting: the database was created with `search=False`.
         """
         for kind, name in (("conversation", conversation), ("recipient", recipient)):
             if name is not None:
                 require_name(kind, name)
-        words = query_words(query)
-        return await self.backend.search(SearchQuery(words, conversation, recipient, cursor, require_limit(limit)))
+        for kind, moment in (("since", since), ("until", until)):
+            if moment is not None and moment.tzinfo is None:
+                raise InvalidSetting(kind, moment, "a time with a time zone")
+        return await self.backend.search(
+            SearchQuery(
+                *(parse_query(query), conversation, recipient, cursor, require_limit(limit)),
+                *(require_roles(roles), since, until),
+            )
+        )
 
     async def erase(self, *, conversation: str | None = None, recipient: str | None = None) -> ErasureReceipt:
         """Erase a conversation, or all conversations of a recipient, with all their forks, folds, pins and documents.
@@ -378,7 +398,11 @@ class ConversationStore(DocumentOperations, LeaseOperations):
 
         With `expire_after`, some expired conversations are removed: at most 200.
         """
-        await self.backend.open()
+        try:
+            await self.backend.open()
+        except BaseException:  # `async with` does not close a store that failed to open
+            await self.backend.close()
+            raise
         return self
 
     async def __aexit__(

@@ -182,6 +182,15 @@ class ExpiringBackend(Backend):
         page = await self._inner.list(query)
         return Page(tuple([header for header in page.items if await self._is_in_use(header)]), page.cursor)
 
+    async def search_mode(self) -> str:
+        return await self._inner.search_mode()
+
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        self._inner.use_keys(key_ids)
+
+    async def set_setting(self, name: str, value: str) -> None:
+        await self._inner.set_setting(name, value)
+
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
         if query.conversation is not None:
             await self._remove_if_expired(query.conversation)

@@ -84,12 +84,6 @@ class LoopThread:
     def is_closed(self) -> bool:
         return self._closed
 
-    def call_soon(self, callback: Callable[..., object], *values: object) -> None:
-        """Schedule a callback on the loop, unless it is closed."""
-        with self._lock:
-            if not self._closed:
-                self._start().call_soon_threadsafe(callback, *values)
-
     async def close(self, last_coroutine: Coroutine[Any, Any, None]) -> None:
         """Accept no more coroutines, run a last one, and end the thread."""
         with self._lock:

@@ -10,8 +10,10 @@ import apsw
 from minutebook.errors import StoreUnavailable
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import now
+from minutebook.store.search import search_mode
 from minutebook.store.sqlite.commit import WriteConnection
 from minutebook.store.sqlite.connection import map_errors, migrations
+from minutebook.store.sqlite.settings import SqliteSettings
 from minutebook.store.sqlite.store import SqliteBackend, SqliteEngine
 
 T = TypeVar("T")
@@ -20,12 +22,14 @@ T = TypeVar("T")
 class MemoryEngine(SqliteEngine):
     """One connection, guarded by a lock. Every write has its own transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, search_mode: str | None = None) -> None:
         self.url = "memory:"
         self._lock = threading.RLock()
         self._db = apsw.Connection(":memory:")
-        for _, script in migrations():
-            self._db.execute(script)
+        for migration in migrations():
+            self._db.execute(migration.script)
+        self.settings = SqliteSettings(self.url, search_mode)
+        self.settings.check(self._db)
         self._closed = False
 
     async def start(self) -> None:
@@ -60,9 +64,6 @@ class MemoryEngine(SqliteEngine):
             self._require_open()
             return work(self._db)
 
-    def schedule_indexing(self, count: int) -> None:
-        """Do nothing: a search indexes all entries first."""
-
     async def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -82,6 +83,7 @@ class MemoryStore(ConversationStore):
         tenant: str = "default",
         clock: Callable[[], datetime] = now,
         expire_after: timedelta | None = None,
+        search: bool | str | None = None,
     ) -> None:
-        self._engine = MemoryEngine()
+        self._engine = MemoryEngine(search_mode(search))
         super().__init__(SqliteBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)

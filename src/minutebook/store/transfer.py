@@ -5,10 +5,10 @@ an idempotency key: if the import is repeated, the batches that were written are
 """
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 from minutebook.errors import InvalidMessage, MinutebookError, UnreadableInput
@@ -73,32 +73,49 @@ async def import_lines(store: "ConversationStore", lines: AsyncIterable[str] | I
     return ImportCounts(conversations, entries)
 
 
+class _ImportedHeader(NamedTuple):
+    id: str
+    recipient: str
+    labels: Mapping[str, str]
+    status: ConversationStatus
+    created_at: datetime
+    updated_at: datetime
+    status_updated_at: datetime
+
+
 @dataclass(slots=True)
 class _ConversationImporter:
-    """Imports one conversation."""
+    """Imports one conversation, with the times that it had."""
 
     store: "ConversationStore"
-    header: dict[str, Any]
+    """A handle whose clock shows `at`."""
+    header: _ImportedHeader
+    at: datetime = field(init=False)
     pending: list[ConversationEntry] = field(default_factory=list)
     """The entries of the next batch."""
     batches: int = 0
     purged: int = 0
 
+    def __post_init__(self) -> None:
+        self.at = self.header.created_at
+        self.store = self.store.for_tenant(self.store.tenant)
+        self.store.backend.set_clock(lambda: self.at)
+
     @property
     def id(self) -> str:
-        conversation: str = self.header["id"]
-        return conversation
+        return self.header.id
 
     async def create(self) -> None:
         """Create the conversation without entries. All other steps can then be repeated."""
         await self.store.append(
             self.id,
             [],
-            recipient=self.header["recipient"],
-            labels=self.header["labels"],
+            recipient=self.header.recipient,
+            labels=self.header.labels,
             expected_version=0,
             idempotency_key="import",
         )
+        self.at = self.header.updated_at
 
     async def add(self, kind: LineKind, value: Any) -> None:
         if kind == "entry":
@@ -123,9 +140,9 @@ class _ConversationImporter:
     async def _add_placeholders(self, count: int) -> None:
         """Add empty entries for the purged ones, so that positions do not change. `finish` purges them."""
         self.purged = count
-        created_at = datetime.fromisoformat(self.header["created_at"])
         for number in range(count):
-            await self.add("entry", ConversationEntry(MessageRole.ASSISTANT, "", UUID(int=0), number, created_at))
+            entry = ConversationEntry(MessageRole.ASSISTANT, "", UUID(int=0), number, self.header.created_at)
+            await self.add("entry", entry)
         await self._flush()
 
     async def _flush(self) -> None:
@@ -138,7 +155,8 @@ class _ConversationImporter:
         await self._flush()
         if self.purged:
             await self.store.purge(self.id, before=self.purged)
-        await self.store.set_status(self.id, ConversationStatus(self.header["status"]))
+        self.at = self.header.status_updated_at
+        await self.store.set_status(self.id, self.header.status)
 
 
 async def _number_lines(lines: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[tuple[int, str]]:
@@ -162,6 +180,8 @@ def _header(conversation: ConversationHeader) -> dict[str, Any]:
             "status": conversation.status.value,
             "labels": dict(conversation.labels),
             "created_at": conversation.created_at.isoformat(),
+            "updated_at": conversation.updated_at.isoformat(),
+            "status_updated_at": conversation.status_updated_at.isoformat(),
         }
     }
 
@@ -191,12 +211,16 @@ def _parse(line: str, number: int) -> tuple[LineKind, Any]:
         raise UnreadableInput("import", f"not a line of an export: {error}", number) from error
 
 
-def _parse_header(value: dict[str, Any]) -> dict[str, Any]:
+def _parse_header(value: dict[str, Any]) -> _ImportedHeader:
     if value["format"] != FORMAT:
         raise ValueError(f"its format is {value['format']!r}, but this version reads format {FORMAT}")
-    datetime.fromisoformat(value["created_at"])
-    ConversationStatus(value["status"])
-    return {name: value[name] for name in ("id", "recipient", "labels", "status", "created_at")}
+    created_at = datetime.fromisoformat(value["created_at"])
+    updated_at = datetime.fromisoformat(value.get("updated_at", value["created_at"]))
+    status_updated_at = datetime.fromisoformat(value.get("status_updated_at", value["created_at"]))
+    status = ConversationStatus(value["status"])
+    return _ImportedHeader(
+        value["id"], value["recipient"], value["labels"], status, created_at, updated_at, status_updated_at
+    )
 
 
 def _parse_fold(value: dict[str, Any]) -> tuple[Fold, bool]:

@@ -158,11 +158,19 @@ class _FoldedRanges:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """An entry that has every word of a search query."""
+    """An entry, or the summary of a fold, that matches a search query."""
 
     conversation: str
     position: int
+    """Of the entry, or where the fold starts."""
     entry: ConversationEntry
+    """For a fold, an entry with the text of the messages that it shows."""
+    snippet: str = ""
+    """An excerpt of the text on one line, around the first match."""
+    highlights: tuple[tuple[int, int], ...] = ()
+    """Start and stop of each match in the snippet."""
+    fold: Fold | None = None
+    """The fold, if its summary was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +203,8 @@ class ImportCounts:
     entries: int
 
 
-MAX_NAME_CHARACTERS: Final = 512
+MAX_NAME_BYTES: Final = 512
+"""PostgreSQL indexes rows of up to 2,704 bytes, and one index has the names of tenant, recipient and conversation."""
 
 
 def require_name(kind: str, value: object) -> str:
@@ -204,8 +213,8 @@ def require_name(kind: str, value: object) -> str:
     Raises:
         InvalidSetting: it is empty, too long, or has characters that not every database can store.
     """
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARACTERS or not is_storable(value):
-        raise InvalidSetting(kind, value, f"1 to {MAX_NAME_CHARACTERS} characters, without NUL or lone surrogates")
+    if not isinstance(value, str) or not is_storable(value) or not 0 < len(value.encode()) <= MAX_NAME_BYTES:
+        raise InvalidSetting(kind, value, f"1 to {MAX_NAME_BYTES} bytes in UTF-8, without NUL or lone surrogates")
     return value
 
 
@@ -343,7 +352,7 @@ def _canonical_json(body: bytes) -> str:
 
 MAX_LEASE_SECONDS: Final = 366 * 24 * 3600
 LEASE_GRACE: Final = timedelta(hours=1)
-"""How long after its end a lease that no other holder has acquired can still be renewed, at least."""
+"""How long after its end a lease that no other holder has acquired can still be used and renewed, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,9 +400,9 @@ def is_stored(stored: Lease | None, lease: Lease) -> bool:
     return stored is not None and (stored.holder, stored.fence) == (lease.holder, lease.fence)
 
 
-def require_active_lease(stored: Lease | None, lease: Lease, at: datetime) -> None:
-    """Raise `LeaseLost` unless the lease is active. The stored `until` counts: it may have been renewed."""
-    if stored is None or not is_stored(stored, lease) or stored.until <= at:
+def require_own_lease(stored: Lease | None, lease: Lease) -> None:
+    """Raise `LeaseLost` if the lease was released or another holder has it. An expired lease can be used until then."""
+    if not is_stored(stored, lease):
         raise LeaseLost(lease.conversation, lease.holder, lease.fence)
 
 

@@ -10,6 +10,8 @@ from urllib.parse import unquote
 from minutebook._lazy import import_with_extra
 from minutebook.errors import InvalidSetting, closest, require_type
 from minutebook.store.base import ConversationStore
+from minutebook.store.encryption import encrypted
+from minutebook.store.encryption.marker import read_key
 from minutebook.store.memory import MemoryStore
 from minutebook.store.rules import now
 
@@ -31,6 +33,8 @@ def open_store(
     tenant: str = "default",
     clock: Callable[[], datetime] = now,
     expire_after: timedelta | None = None,
+    search: bool | str | None = None,
+    encryption_key: bytes | None = None,
 ) -> ConversationStore:
     """The store with this URL: `chat.db` or `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
 
@@ -38,26 +42,64 @@ def open_store(
     `async with` or the first operation connects. With `expire_after`, conversations that got no append for that time are
     removed: see `ConversationStore.with_expiry`.
 
+    `search` is chosen when a database is created: True for an index of words (the default), False for none, or a language
+    such as "english" for an index that also finds other forms of a word. A URL can have it too:
+    `sqlite:///chat.db?search=english`, with `words` or `off` for True and False. Redis has no index: there, `search` applies
+    to each process. For a language, install `minutebook[stemming]`.
+
+    `encryption_key` is the master key of an encrypted database: see `minutebook.store.encrypted`. A URL can name a file with
+    the key: `sqlite:///chat.db?encryption_key_file=/run/secrets/chat.key`.
+
     Raises:
         InvalidSetting: the URL is not one of these, or `expire_after` is not positive.
         MissingExtra: the driver of the database is not installed.
     """
     require_type("store", url, (str, Path), _FORMS)
+    if isinstance(url, str):
+        url, url_search = _without_option(url, "search")
+        search = url_search if search is None else search
+        url, key_file = _without_option(url, "encryption_key_file")
+        encryption_key = read_key(key_file) if key_file is not None and encryption_key is None else encryption_key
+    store = _open(url, tenant, clock, expire_after, search)
+    return store if encryption_key is None else encrypted(store, encryption_key)
+
+
+def _open(
+    url: str | Path,
+    tenant: str,
+    clock: Callable[[], datetime],
+    expire_after: timedelta | None,
+    search: bool | str | None,
+) -> ConversationStore:
     file = _file_name(url)
     if file is not None:
         from minutebook.store.sqlite.store import SqliteStore
 
-        return SqliteStore(file, tenant=tenant, clock=clock, expire_after=expire_after)
+        return SqliteStore(file, tenant=tenant, clock=clock, expire_after=expire_after, search=search)
     url = str(url)
     scheme, _, after_scheme = url.partition(":")
     if scheme == "memory" and after_scheme in {"", "//"}:
-        return MemoryStore(tenant=tenant, clock=clock, expire_after=expire_after)
+        return MemoryStore(tenant=tenant, clock=clock, expire_after=expire_after, search=search)
     if scheme in SERVERS:
         module, name = SERVERS[scheme]
         store_class = getattr(import_with_extra(module), name)
-        store: ConversationStore = store_class(url, tenant=tenant, clock=clock, expire_after=expire_after)
+        store: ConversationStore = store_class(
+            url, tenant=tenant, clock=clock, expire_after=expire_after, search=search
+        )
         return store
     raise _invalid(url, scheme)
+
+
+def _without_option(url: str, name: str) -> tuple[str, str | None]:
+    """The URL without an option, and the option's value."""
+    address, mark, query = url.partition("?")
+    scheme, colon, _ = address.partition(":")
+    if not mark or not colon or scheme not in SCHEMES:
+        return url, None
+    options = query.split("&")
+    values = [unquote(option.partition("=")[2]) for option in options if option.partition("=")[0] == name]
+    others = "&".join(option for option in options if option.partition("=")[0] != name)
+    return (f"{address}?{others}" if others else address), (values[-1] if values else None)
 
 
 def _file_name(url: str | Path) -> str | None:

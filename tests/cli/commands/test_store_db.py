@@ -6,8 +6,10 @@ from pathlib import Path
 import apsw
 import click
 import pytest
+from click.testing import CliRunner
 
 from minutebook.cli.commands.db import command
+from minutebook.cli.main import cli
 from tests.cli.conftest import Chat, OnDatabase, Run
 
 
@@ -150,3 +152,26 @@ def test_a_server_that_is_away_is_an_error_that_keeps_the_password(run: Run, url
 
     assert result.exit_code == 1
     assert "secret" not in result.output
+
+
+def test_a_database_is_encrypted_in_place_and_needs_its_key(kept: OnDatabase, run: Run, tmp_path: Path) -> None:
+    key_file = tmp_path / "chat.key"
+    key_file.write_bytes(bytes(range(32)))
+    with_key = ("--db", f"sqlite:///{tmp_path / 'chat.db'}?encryption_key_file={key_file}")
+    before = kept("show", "order-17", "--all").stdout
+
+    assert "3 conversations were encrypted" in kept("db", "encrypt", "--key-file", key_file).stdout
+
+    for arguments in (("compact", "order-17"), ("show", "order-17"), ("db", "check"), ("ls",), ("search", "order")):
+        result = kept(*arguments)
+        assert result.exit_code == 2
+        assert "MINUTEBOOK_ENCRYPTION_KEY_FILE" in result.stderr
+    assert run("show", "order-17", "--all", *with_key).stdout == before
+    assert run("db", "check", *with_key).exit_code == 0
+    assert "0 conversations were encrypted" in kept("db", "encrypt", "--key-file", key_file).stdout
+    assert run("compact", "order-17", *with_key).exit_code == 0
+    environment = {"MINUTEBOOK_ENCRYPTION_KEY_FILE": str(key_file)}
+    shell = CliRunner(env=environment)
+    assert shell.invoke(cli, ["ls", "--db", f"sqlite:///{tmp_path / 'chat.db'}"]).exit_code == 0
+    key_file.write_bytes(bytes(range(1, 33)))
+    assert "the key given is" in run("show", "order-17", *with_key).stderr

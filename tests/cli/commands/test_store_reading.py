@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from minutebook.cli.commands.search import snippet
 from tests.cli.conftest import OnDatabase, Run, rows
 
 
@@ -203,23 +202,20 @@ def test_search_finds_all_words_in_any_order_and_shows_where(kept: OnDatabase) -
 
 
 def test_search_says_when_there_is_nothing_and_when_there_is_more(kept: OnDatabase) -> None:
-    assert kept("search", "unicorn").stderr == "no message contains all of these words\n"
+    assert kept("search", "unicorn").stderr == "no message matches\n"
     assert (
         kept("search", "today", "--limit", "3").stderr
         == "only the newest 3 hits are shown; use --limit N to see more\n"
     )
     assert kept("search", "?!").exit_code == 2
+    assert "supported: words" in kept("search", "role:user").stderr
 
 
-def test_a_snippet_is_around_the_first_word_that_was_found() -> None:
-    text = "one two three " * 100 + "the needle is here " + "four five six " * 100
+def test_search_selects_by_role_and_date(kept: OnDatabase) -> None:
+    everything = rows(kept("search", "today OR order", "--json"))
+    users = rows(kept("search", "today OR order", "--role", "user", "--json"))
 
-    assert " the needle is here " in snippet(text, "Needle")
-    assert snippet(text, "needle").startswith("…")
-    assert snippet(text, "needle").endswith("…")
-    assert len(snippet(text, "needle")) < 250
-
-
-def test_a_snippet_knows_words_from_parts_of_words() -> None:
-    assert snippet("tea" + "team " * 100 + "my tea", "tea").endswith("my tea")
-    assert "茶" in snippet("あ" * 500 + "緑茶" + "あ" * 500, "茶")
+    assert {row["role"] for row in users} == {"user"}
+    assert len(users) < len(everything)
+    assert rows(kept("search", "today OR order", "--since", "2999-01-01", "--json")) == []
+    assert rows(kept("search", "today OR order", "--until", "2999-01-01", "--json")) == everything

@@ -189,6 +189,10 @@ def test_conversations_are_listed_and_searched():
         assert listed(recipient="ada") == [names[2], names[0]]
         assert listed(q="tea") == [names[1], names[0]]
         assert listed(q="tea", recipient="ada") == [names[0]]
+        assert listed(q='"green tea" OR coff*') == [names[2], names[0]]
+        refused = http.get("/v1/conversations", params={"q": "tea AND coffee"})
+        assert refused.status_code == 400
+        assert "exact phrases" in refused.json()["error"]["message"]
         assert listed(status="closed") == []
         first = http.get("/v1/conversations", params={"limit": 2}).json()
         assert first["has_more"]

@@ -1,4 +1,4 @@
-"""The search index of the SQLite store: blocks of entries, indexed in the background or before a search."""
+"""The search index of the SQLite store."""
 
 import asyncio
 
@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook.errors import ConversationNotFound
+from minutebook.errors import ConversationNotFound, InvalidSetting, MissingSetting
+from minutebook.store.backend import SearchQuery
+from minutebook.store.search import WORDS as WORDS_MODE
+from minutebook.store.search import index_query, parse_query
 from minutebook.store.sqlite import search as sqlite_search
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import expect_error, summary_fold, text_entries
 
 WORDS = ("red", "green", "blue")
+QUERY = SearchQuery(parse_query("common word"), None, None, None, 20)
 STEPS = st.lists(
     st.one_of(
         st.lists(st.sets(st.sampled_from(WORDS), max_size=2).map(sorted).map(" ".join), min_size=1, max_size=40),
@@ -64,39 +68,44 @@ def test_a_search_finds_every_entry_once_whenever_it_was_indexed(tmp_path_factor
     asyncio.run(scenario())
 
 
-def test_without_a_search_a_block_is_indexed_when_it_is_full(tmp_path):
-    path = f"{tmp_path}/chat.db"
+def test_a_search_reads_only_tokens_of_its_tenant(tmp_path):
+    """The number of steps of SQLite's virtual machine does not depend on the entries of other tenants."""
 
     async def scenario():
-        async with open_store(f"sqlite:///{path}") as store:
-            await store.append("a", text_entries(*["word"] * (2 * sqlite_search.BLOCK_ENTRIES + 3)))
+        async with open_store(f"sqlite:///{tmp_path}/chat.db") as store:
+            await store.for_tenant("small").append("a", text_entries("a common word", "another"))
+            steps = []
+            for _ in range(2):
+                await store.append("b", text_entries(*["a common word"] * 2_000))
+                with apsw.Connection(f"{tmp_path}/chat.db") as db:
+                    tokens = index_query(QUERY, "small", WORDS_MODE)
+                    assert len(sqlite_search.find_keys(db, tokens, 0, 1 << 62, 20)) == 1
+                    reads = db.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)[0]
+                steps.append(reads)
+            assert [hit.conversation for hit in (await store.for_tenant("small").search("common word")).items] == ["a"]
+            return steps
 
-    asyncio.run(scenario())
-    with apsw.Connection(path) as db:
-        while sqlite_search.index_next_batch(db, full_blocks_only=True):
-            pass
-        assert db.execute("SELECT indexed FROM conversation").get == 2 * sqlite_search.BLOCK_ENTRIES
-        assert sqlite_search.has_unindexed(db)
-        while sqlite_search.index_next_batch(db):
-            pass
-        assert db.execute("SELECT indexed FROM conversation").get == 2 * sqlite_search.BLOCK_ENTRIES + 3
-        assert not sqlite_search.has_unindexed(db)
+    before, after = asyncio.run(scenario())
+    assert after <= before + 8
 
 
-def test_partial_blocks_are_indexed_when_there_are_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_search, "MAX_PARTIAL_BLOCKS", 3)
-    path = f"{tmp_path}/chat.db"
+def test_the_setting_of_the_index_is_chosen_with_the_database(tmp_path):
+    url = f"sqlite:///{tmp_path}/chat.db"
 
     async def scenario():
-        async with open_store(f"sqlite:///{path}") as store:
-            for number in range(4):
-                await store.append(f"{number}", text_entries("word"))
+        async with open_store(f"{url}?search=off") as store:
+            await store.append("a", text_entries("word"))
+            assert "search=False" in str(await expect_error(MissingSetting, store.search("word")))
+        async with open_store(url) as store:
+            await expect_error(MissingSetting, store.search("word"))
+        for search in (True, "english"):
+            store = open_store(url, search=search)
+            assert "'off'" in str(await expect_error(InvalidSetting, store.header("a")))
+            await store.close()
+        with apsw.Connection(f"{tmp_path}/chat.db") as db:
+            assert db.execute("SELECT count(*) FROM word_docsize").get == 0
 
     asyncio.run(scenario())
-    with apsw.Connection(path) as db:
-        while sqlite_search.index_next_batch(db, full_blocks_only=True):
-            pass
-        assert not sqlite_search.has_unindexed(db)
 
 
 def test_a_failed_operation_does_not_fail_the_appends_of_its_group(tmp_path):

@@ -372,18 +372,6 @@ def test_a_writer_with_caches_sees_the_appends_of_another_process(url):
     asyncio.run(scenario())
 
 
-def test_entries_of_a_killed_process_are_indexed_by_the_next_search(url):
-    async def scenario():
-        store = open_store(url)
-        await store.append("a", text_entries(*(f"word{number}" for number in range(1_200))))
-        async with open_store(url) as other:
-            assert len((await other.search("word1199")).items) == 1
-            assert await rows(other, "SELECT count(*) FROM unindexed") == [(0,)]
-        await store.close()
-
-    asyncio.run(scenario())
-
-
 def test_no_file_is_created_before_the_first_operation(url, tmp_path):
     async def scenario():
         store = open_store(url)

@@ -8,6 +8,7 @@ import pytest
 
 from minutebook.errors import StoreUnavailable
 from minutebook.store.sql.transaction import TooManyEntries
+from minutebook.store.sqlite.commit import WriteJob
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import text_entries, texts
 
@@ -190,15 +191,15 @@ def test_reading_a_deleted_file_raises_an_error_of_ours(tmp_path):
     run_with_store(scenario, tmp_path)
 
 
-def test_closing_ends_also_when_a_background_job_came_just_before_it(tmp_path):
+def test_closing_ends_also_when_a_job_came_just_before_it(tmp_path):
     """The thread takes the job and the end of the queue in one go, and must not wait for another end."""
 
     async def scenario(store):
         writer, finished_jobs = store._engine._writer, []
         started, may_end = threading.Event(), threading.Event()
-        writer.run_in_background(lambda _writable: (started.set(), may_end.wait(20)))
+        writer._submit([WriteJob(lambda _writable: (started.set(), may_end.wait(20)))])
         assert started.wait(20)
-        writer.run_in_background(finished_jobs.append)
+        writer._submit([WriteJob(finished_jobs.append)])
         closing = threading.Thread(target=writer.close, daemon=True)
         closing.start()
         while not writer._closed:  # from then on the end is in the queue, after the job

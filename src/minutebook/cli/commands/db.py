@@ -19,8 +19,19 @@ from minutebook.cli.database import (
     store_of,
 )
 from minutebook.cli.exits import EXIT_FINDINGS, Command
-from minutebook.cli.options import database_options, dry_run_option, emit, json_option, store_options
+from minutebook.cli.interrupts import InterruptibleRunner
+from minutebook.cli.options import (
+    database_options,
+    default_database_url,
+    dry_run_option,
+    emit,
+    json_option,
+    store_options,
+)
 from minutebook.cli.progress import count_progress
+from minutebook.store.encryption.marker import read_key
+from minutebook.store.sqlite.store import SqliteStore
+from minutebook.store.url import open_store
 
 
 @click.group("db", short_help="Create, migrate, check and back up the database.")
@@ -124,6 +135,40 @@ def check(database: Database) -> int:
     summary = {"conversations": len(headers), "messages": total, "findings": len(findings)}
     emit({"findings": findings, "summary": summary}, "\n".join(lines))
     return EXIT_FINDINGS if findings else 0
+
+
+@command.command("encrypt", cls=Command, short_help="Encrypt an existing database.")
+@click.option(
+    "--key-file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the master key: 32 random bytes, or their Base64 or hexadecimal text. Example: --key-file chat.key",
+)
+@store_options
+def encrypt(key_file: Path, url: str | None, tenant: str) -> None:  # noqa: ARG001 - all tenants are encrypted
+    """Encrypt a SQLite database in place, with all its tenants. Stop other processes that use it first.
+
+    If it is interrupted, run it again: it continues where it ended. The search index is deleted. From then on, every
+    process needs the key: add ?encryption_key_file=FILE to the URL, or set MINUTEBOOK_ENCRYPTION_KEY_FILE. For PostgreSQL and
+    Redis, export the conversations and import them into a database that is opened with a key.
+
+    Example: minutebook db encrypt --key-file chat.key
+    """
+    from minutebook.store.encryption.in_place import encrypt_in_place
+
+    store = open_store(url or default_database_url())
+    path = file_of(store)
+    if path is None or not isinstance(store, SqliteStore):
+        raise click.UsageError(
+            "encrypt supports only SQLite files. Export the conversations, and import them with a key."
+        )
+    total = file_status(require_file(path))["entries"]
+    with InterruptibleRunner() as runner, count_progress("encrypting", total, stdout_unused=True) as advance:
+        try:
+            count = runner.run(encrypt_in_place(store, read_key(key_file), advance))
+        finally:
+            runner.run(store.close())
+    click.echo(f"{path} is encrypted; {count:,} conversations were encrypted now")
 
 
 @command.command("backup", cls=Command, short_help="Copy the database while it is in use.")

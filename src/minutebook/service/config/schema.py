@@ -98,6 +98,8 @@ class DatabaseConfig(Settings):
 
     url: str | None = None
     """A URL or file name for `open_store`. Default: a SQLite file in the user's state folder."""
+    encryption_key_file: str | None = None
+    """A file with the master key of an encrypted database: 32 bytes, or their Base64 or hexadecimal text."""
     optional: bool = False
     """Whether the service answers without recording while the database is unavailable."""
     tenant: Annotated[str, Field(min_length=1)] = "default"

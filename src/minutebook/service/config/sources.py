@@ -14,7 +14,11 @@ from minutebook.errors import InvalidConfig, InvalidSetting, MissingExtra, Unkno
 from minutebook.service.config.schema import ServiceConfig
 
 _PREFIX: Final = "MINUTEBOOK_"
-_SHORT_VARIABLES: Final = {"MINUTEBOOK_DB": "database.url", "MINUTEBOOK_TENANT": "database.tenant"}
+_SHORT_VARIABLES: Final = {
+    "MINUTEBOOK_DB": "database.url",
+    "MINUTEBOOK_TENANT": "database.tenant",
+    "MINUTEBOOK_ENCRYPTION_KEY_FILE": "database.encryption_key_file",
+}
 """Environment variables with short names, which all commands of the CLI read → key."""
 _EXPECTED: Final = "expected sections with keys: server, conversation, …"
 _MAX_DEPTH: Final = 32

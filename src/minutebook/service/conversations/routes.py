@@ -112,7 +112,11 @@ async def list_conversations(
     after: After = None,
     limit: Limit = 20,
 ) -> Response:
-    """A page of conversations, newest first. With `q`, those that contain every word of it."""
+    """A page of conversations, newest first. With `q`, those with a message or summary that matches it.
+
+    `q` has words that must all occur, "exact phrases", prefixes such as ord*, -word to exclude a word, and OR between
+    alternatives. Case and accents are ignored. Other syntax is an error.
+    """
     if caller.recipient is not None:
         if recipient not in {None, caller.recipient}:
             return JsonResponse(page([], has_more=False))

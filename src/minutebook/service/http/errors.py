@@ -33,6 +33,7 @@ from minutebook.errors import (
     RequestRefused,
     StoreFull,
     StoreReadOnly,
+    StoreRejected,
     StoreUnavailable,
     ToolServerFailed,
     TooManyCalls,
@@ -185,7 +186,7 @@ _FAILURES: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failur
         409, "The compaction cannot be applied or undone.", "compaction_conflict", headers=DO_NOT_RETRY
     ),
     LeaseLost: Failure(
-        409, "The lease on the conversation has expired or was taken over.", "conversation_locked", headers=RETRY_SOON
+        409, "The lease on the conversation was released or taken over.", "conversation_locked", headers=RETRY_SOON
     ),
     CannotFit: _cannot_fit,
     ContextOverflow: _cannot_fit,
@@ -208,6 +209,7 @@ _FAILURES: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failur
     MissingSetting: _missing_setting,
     StoreFull: Failure(503, "The database is full; free some space.", "store_full"),
     StoreReadOnly: Failure(503, "The database is read-only; make it writable.", "store_read_only"),
+    StoreRejected: Failure(500, "The database refused the operation; see the server's log.", "store_rejected"),
     StoreUnavailable: Failure(
         503, "The database is unavailable; retry.", "store_unavailable", headers={"retry-after": "1"}
     ),

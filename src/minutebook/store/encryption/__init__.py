@@ -47,4 +47,6 @@ def encrypted(
         from minutebook.store.encryption.store import EncryptedBackend, EncryptedStore
     except ModuleNotFoundError as error:
         raise MissingExtra("cryptography", "encryption") from error
-    return EncryptedStore(EncryptedBackend(store.backend, keys or store, MasterKeys(key, old_keys)))
+    encrypted_store = EncryptedStore(EncryptedBackend(store.backend, keys or store, MasterKeys(key, old_keys)))
+    encrypted_store.inner = store
+    return encrypted_store

@@ -122,6 +122,11 @@ class MasterKeys:
         self._ciphers[self.current_id] = AESGCM(key)
         return self.current_id
 
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the keys, the current one first."""
+        return [self.current_id, *(key_id for key_id in self._ciphers if key_id != self.current_id)]
+
     def wrap(self, data_key: bytes, context: bytes) -> str:
         """Encrypt a data key with the current master key."""
         nonce = os.urandom(_NONCE_BYTES)
@@ -217,7 +222,7 @@ def encrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
     """A fold over the same range with encrypted messages. It is deterministic, so that adding a fold twice has no effect."""
     plaintext = compress(fold_to_bytes(fold))
     ciphertext = cipher.encrypt_deterministic(plaintext, _fold_context(fold, tenant, root))
-    return Fold(fold.id, fold.start, fold.stop, ({"role": "system", "content": ciphertext},), "sealed")
+    return Fold(fold.id, fold.start, fold.stop, ({"role": "system", "content": "", CIPHERTEXT: ciphertext},), "sealed")
 
 
 def decrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
@@ -226,7 +231,7 @@ def decrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
     Raises:
         DecryptionFailed: it was changed, or comes from another conversation.
     """
-    ciphertext = fold.shown[0].get("content") if fold.shown else None
+    ciphertext = fold.shown[0].get(CIPHERTEXT) if fold.shown else None
     plaintext = cipher.decrypt(str(ciphertext), _fold_context(fold, tenant, root))
     return fold_from_bytes(fold.id, fold.start, fold.stop, decompress(plaintext))
 

@@ -20,6 +20,8 @@ WRAPPED: Final = "wrapped"
 """The label with the encrypted data key."""
 MASTER: Final = "master"
 """The label with the id of the master key that it is encrypted with."""
+KEY_TENANT_PREFIX: Final = "data keys "
+"""Start of the names of the tenants that data keys are stored under."""
 BATCH: Final = 200
 """Number of keys that are read at a time."""
 MAX_CACHED: Final = 10_000
@@ -46,7 +48,7 @@ class Keyring:
     """The data keys of one tenant's recipients."""
 
     def __init__(self, store: ConversationStore, tenant: str, master_keys: MasterKeys) -> None:
-        key_tenant = f"data keys {sha256(tenant.encode()).hexdigest()[:32]}"
+        key_tenant = f"{KEY_TENANT_PREFIX}{sha256(tenant.encode()).hexdigest()[:32]}"
         self._store = store.for_tenant(key_tenant).with_expiry(None)  # nothing is appended to a key, so it would expire
         self._tenant = tenant
         self._master_keys = master_keys

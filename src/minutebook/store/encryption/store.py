@@ -17,6 +17,7 @@ from minutebook.errors import (
     DocumentExists,
     DocumentNotFound,
     IdempotencyConflict,
+    InvalidSetting,
     StoreDamaged,
     VersionConflict,
 )
@@ -27,6 +28,7 @@ from minutebook.record.message import Message
 from minutebook.store.backend import AppendCommand, Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
 from minutebook.store.base import ConversationStore
 from minutebook.store.codec import pack
+from minutebook.store.encryption import marker
 from minutebook.store.encryption.cipher import (
     Cipher,
     MasterKeys,
@@ -41,7 +43,7 @@ from minutebook.store.encryption.keyring import KEY_LABEL, STORE_NAME, Keyring, 
 from minutebook.store.encryption.lineage import Lineage, LineageCache
 from minutebook.store.expiry import sum_of_receipts
 from minutebook.store.rules import require_position, require_version, trimmed_entry
-from minutebook.store.search import scan
+from minutebook.store.scan import scan
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
@@ -69,6 +71,7 @@ class EncryptedBackend(Backend):
         self._key_store = key_store
         self._has_separate_key_store = key_store.backend is not inner
         self._master_keys = master_keys
+        inner.use_keys(master_keys.ids)
         self.keyring = Keyring(key_store, inner.tenant, master_keys)
         self._lineages = LineageCache(inner)
         self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
@@ -89,15 +92,24 @@ class EncryptedBackend(Backend):
     def set_clock(self, clock: Callable[[], datetime]) -> None:
         self._inner.set_clock(clock)
 
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        raise InvalidSetting("encryption key", key_ids[0], "a store that is not encrypted yet")
+
+    async def set_setting(self, name: str, value: str) -> None:
+        await self._inner.set_setting(name, value)
+
+    async def rotate(self, new_key: bytes) -> int:
+        """Encrypt the tenant's data keys with another master key, and record it as that of the database."""
+        count = await self.keyring.rotate(new_key)
+        self._inner.use_keys(self._master_keys.ids)
+        await self._inner.set_setting(marker.SETTING, self._master_keys.current_id)
+        return count
+
     async def open(self) -> None:
         await self._inner.open()
         if self._has_separate_key_store:
             await self._key_store.backend.open()
-        try:
-            await self.keyring.check()
-        except BaseException:
-            await self.close()  # `async with` does not close a store that failed to open
-            raise
+        await self.keyring.check()
 
     async def close(self) -> None:
         await self._inner.close()
@@ -254,7 +266,10 @@ class EncryptedBackend(Backend):
         return Page(tuple(items), page.cursor)
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
-        return await scan(self, query)
+        return await scan(self, query, await self.search_mode())
+
+    async def search_mode(self) -> str:
+        return await self._inner.search_mode()
 
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         """Erase conversations. Erasing a recipient also destroys the data key."""
@@ -395,6 +410,8 @@ class EncryptedStore(ConversationStore):
     """Encrypts conversations, and stores them in another store."""
 
     backend: EncryptedBackend
+    inner: ConversationStore
+    """The store with the encrypted conversations."""
 
     async def rotate(self, new_key: bytes) -> int:
         """Encrypt this tenant's data keys with another master key; return the number of data keys changed.
@@ -402,4 +419,4 @@ class EncryptedStore(ConversationStore):
         First give the new key to all other processes that use the store, as `key` with the old one in `old_keys`. After
         the keys of every tenant are rotated, the old master key is no longer needed.
         """
-        return await self.backend.keyring.rotate(new_key)
+        return await self.backend.rotate(new_key)

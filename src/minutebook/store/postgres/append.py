@@ -20,14 +20,16 @@ from psycopg.pq import Format
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import compress, microseconds, moment
-from minutebook.store.postgres.connection import NOW, TenantConnection
+from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.functions import ServerFunction
+from minutebook.store.postgres.search import vectors
 from minutebook.store.rules import header_after_append, id_hash, new_header, require_recipient, require_version
 from minutebook.store.sql import documents as sql_documents
 from minutebook.store.sql.documents import DocumentName
 from minutebook.store.sql.headers import SELECT, json_of, row_of
-from minutebook.store.types import ConversationHeader, Document, Lease, document_key, kind_key, require_active_lease
+from minutebook.store.sql.tokens import conversation_tokens
+from minutebook.store.types import ConversationHeader, Document, Lease, document_key, kind_key, require_own_lease
 
 NeedsJob = Callable[[ConversationHeader], bool]
 """Whether an append queues a background job for the conversation, given its new header."""
@@ -75,6 +77,8 @@ class PendingAppend:
     stored: Sequence[StoredPieces]
     """The entries as their rows store them."""
     at: datetime
+    tokens: Sequence[list[str]] = ()
+    """The tokens of each entry for the search index."""
     future: "asyncio.Future[int]" = field(init=False)
     """Resolves to the new version."""
 
@@ -88,7 +92,7 @@ class PendingAppend:
 class AppendPlan:
     """The rows that a group of one tenant's appends writes, and the stored state it was planned from.
 
-    A plan from cached headers has no other stored state. It assumes that leases are active and that documents and
+    A plan from cached headers has no other stored state. It assumes that no lease is lost and that documents and
     idempotency keys are new; the server function checks this.
     """
 
@@ -98,9 +102,8 @@ class AppendPlan:
     """Conversation and idempotency key → digest and version of the append that used the key."""
     erased: set[str] = field(default_factory=set)
     documents: dict[DocumentName, Document] = field(default_factory=dict)
-    leases: Mapping[str, Lease] = field(default_factory=dict)
-    now: datetime | None = None
-    """The database's time, if the stored state was read."""
+    leases: Mapping[str, Lease] | None = None
+    """None if the stored state was not read."""
     _headers_after: dict[str, ConversationHeader] = field(default_factory=dict)
     _ordinals: dict[str, int] = field(default_factory=dict)
     """Conversation → its number within the plan, from 1."""
@@ -118,12 +121,11 @@ class AppendPlan:
         leased = [id_hash(conn.tenant, command.conversation) for command in commands if command.lease is not None]
         documents = sorted({(document.kind, document.id) for command in commands for document in command.documents})
         # Every process locks in the order of ids, so there is no deadlock.
-        header_rows, used_keys, erased, leases, ((now,),), *document_rows = await conn.query(
+        header_rows, used_keys, erased, leases, *document_rows = await conn.query(
             (_LOCK_HEADERS, (conn.tenant, conversations)),
             (_SELECT_USED_KEYS, (keys, conn.tenant, conversations)),
             (_SELECT_TOMBSTONES, (list(names), conn.tenant)),
             (_LOCK_LEASES, (sorted(leased), conn.tenant)),
-            (NOW, ()),
             *(sql_documents.find_query(conn.tenant, name) for name in documents),
         )
         headers = map(row_of, header_rows)
@@ -136,7 +138,6 @@ class AppendPlan:
             leases={
                 names[key]: Lease(names[key], holder, fence, moment(until)) for key, holder, fence, until in leases
             },
-            now=moment(now),
         )
 
     def add(self, pending: PendingAppend) -> int:
@@ -157,8 +158,8 @@ class AppendPlan:
             return version
         if lease is not None and any(lease.fence == row["fence"] for row in self._changes.get("releases", ())):
             raise LeaseLost(lease.conversation, lease.holder, lease.fence)
-        if lease is not None and self.now is not None:
-            require_active_lease(self.leases.get(lease.conversation), lease, self.now)
+        if lease is not None and self.leases is not None:
+            require_own_lease(self.leases.get(lease.conversation), lease)
         header = self._headers_after.get(name) or (self.headers[name][1] if name in self.headers else None)
         require_version(header, name, command.expected_version)
         before = header or new_header(self.tenant, name, command.recipient, command.labels or {}, at)
@@ -169,6 +170,7 @@ class AppendPlan:
         )
         ordinal = self._ordinals.setdefault(name, len(self._ordinals) + 1)
         self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored)
+        self._add_words(ordinal, before, pending.tokens)
         row: tuple[Any, ...]
         for document, action in zip(command.documents, write_actions, strict=True):
             kind, document_id = document.kind, document.id
@@ -185,6 +187,14 @@ class AppendPlan:
             self._changes["leases"].append(self._lease_row(lease))
         self._add_release(command)
         return after.version
+
+    def _add_words(self, ordinal: int, header: ConversationHeader, tokens: Sequence[list[str]]) -> None:
+        """Add the rows of the search index."""
+        for position, entry_tokens in enumerate(tokens, header.length):
+            if entry_tokens:
+                for part, vector in enumerate(vectors(conversation_tokens(header, entry_tokens))):
+                    row = {"ordinal": ordinal, "position": position, "part": part, "words": vector}
+                    self._changes["words"].append(row)
 
     def _add_release(self, command: AppendCommand) -> None:
         if command.lease is not None and command.release:

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -22,8 +21,12 @@ from minutebook.errors import (
     StoreDamaged,
     StoreFull,
     StoreReadOnly,
+    StoreRejected,
     StoreUnavailable,
 )
+from minutebook.store.postgres.settings import PostgresSettings
+from minutebook.store.search import WORDS
+from minutebook.store.sql.migrations import Migration, load_migrations, require_unchanged
 from minutebook.store.sql.transaction import Query, TransactionConflict
 
 RETRYABLE_ERRORS: Final = (errors.SerializationFailure, errors.DeadlockDetected)
@@ -37,14 +40,29 @@ _ERROR_CLASSES: Final[tuple[tuple[type[psycopg.Error], type[StoreUnavailable]], 
     (errors.ReadOnlySqlTransaction, StoreReadOnly),
     (errors.DataCorrupted, StoreDamaged),
     (errors.IndexCorrupted, StoreDamaged),
-    (psycopg.Error, StoreUnavailable),
+    (errors.IdleInTransactionSessionTimeout, StoreUnavailable),
+    *((error, StoreRejected) for error in INVALID_VALUE_ERRORS),
+    (errors.InvalidAuthorizationSpecification, StoreRejected),
+    (errors.InvalidPassword, StoreRejected),
+    (psycopg.OperationalError, StoreUnavailable),
+    *((error, StoreUnavailable) for error in RETRYABLE_ERRORS),
+    (psycopg.Error, StoreRejected),
 )
+_LASTING_CONNECTION_PROBLEMS: Final = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "permission denied",
+)
+"""Texts in the error of a failed connection, which has no error code."""
 
 
 def store_error(error: psycopg.Error, store: str) -> StoreUnavailable:
     """The `StoreUnavailable` for a driver error. It has only the first line, because the others may quote stored text."""
     error_class = next(store_class for driver_class, store_class in _ERROR_CLASSES if isinstance(error, driver_class))
     problem = error.diag.message_primary or str(error).strip().partition("\n")[0]
+    if error.sqlstate is None and any(text in problem for text in _LASTING_CONNECTION_PROBLEMS):
+        error_class = StoreRejected
     return error_class(store, problem or type(error).__name__)
 
 
@@ -106,19 +124,20 @@ async def migrate(db: AsyncConnection, store: str) -> None:
             if await _is_current(db, store):
                 return
             version = await _schema_version(db, store)
-            for number, script in migrations():
-                if number > version:
-                    await _run_migration(db, store, number, script)
+            for migration in migrations():
+                if migration.number > version:
+                    await _run_migration(db, store, migration)
 
 
-async def _run_migration(db: AsyncConnection, store: str, number: int, script: str) -> None:
+async def _run_migration(db: AsyncConnection, store: str, migration: Migration) -> None:
     try:
-        await db.execute(script.encode())
-        await db.execute(f"COMMENT ON SCHEMA minutebook IS '{_VERSION_PREFIX}{number}'")
+        await db.execute(migration.script.encode())
+        await db.execute("INSERT INTO minutebook.setting (name, value) VALUES (%s, %s)", migration.setting)
+        await db.execute(f"COMMENT ON SCHEMA minutebook IS '{_VERSION_PREFIX}{migration.number}'")
     except psycopg.errors.InsufficientPrivilege as error:
-        problem = f"this user may not run migration {number} ({error.diag.message_primary})"
+        problem = f"this user may not run migration {migration.name} ({error.diag.message_primary})"
         advice = "open the store once as the owner of the tables, with the right to create roles"
-        raise StoreUnavailable(store, f"{problem}; {advice}") from error
+        raise StoreRejected(store, f"{problem}; {advice}") from error
 
 
 async def _require_unicode(db: AsyncConnection, store: str) -> None:
@@ -128,12 +147,15 @@ async def _require_unicode(db: AsyncConnection, store: str) -> None:
 
 
 async def _is_current(db: AsyncConnection, store: str) -> bool:
-    version, newest = await _schema_version(db, store), migrations()[-1][0]
+    version, newest = await _schema_version(db, store), migrations()[-1].number
     if version > newest:
         problem = (
             f"the database has schema version {version}, but this version supports up to {newest}; upgrade minutebook"
         )
-        raise StoreUnavailable(store, problem)
+        raise StoreRejected(store, problem)
+    if version:
+        recorded = await (await db.execute("SELECT name, value FROM minutebook.setting")).fetchall()
+        require_unchanged(store, migrations(), version, dict(recorded))
     return version == newest
 
 
@@ -147,11 +169,9 @@ async def _schema_version(db: AsyncConnection, store: str) -> int:
     return int(comment.removeprefix(_VERSION_PREFIX))
 
 
-def migrations() -> list[tuple[int, str]]:
-    """The number and script of every migration, in order."""
-    folder = files("minutebook.store.postgres").joinpath("migrations")
-    scripts = [file for file in folder.iterdir() if file.name.startswith("0")]
-    return sorted((int(file.name.split("_")[0]), file.read_text(encoding="utf-8")) for file in scripts)
+def migrations() -> Sequence[Migration]:
+    """The migrations, in order."""
+    return load_migrations("minutebook.store.postgres")
 
 
 ROLE: Final = "minutebook_app"
@@ -282,13 +302,24 @@ MAX_ATTEMPTS: Final = 10
 class ConnectionPool:
     """The connections of one event loop to a database. `start` or the first transaction opens the pool."""
 
-    def __init__(self, url: str, max_size: int, timeout_seconds: float, *, with_jobs: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        max_size: int,
+        timeout_seconds: float,
+        settings: PostgresSettings,
+        *,
+        with_jobs: bool = False,
+    ) -> None:
         self.url = url
         self.address = address_of(url)
         self.timeout_seconds = timeout_seconds
         self._max_size = max_size
         self._with_jobs = with_jobs
         """Appends queue background jobs, so `start` creates the tables of the queue."""
+        self._settings = settings
+        self._search_mode = WORDS
+        """The database's setting `search`, once `start` has read it."""
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
         self._open_connections: WeakSet[AsyncConnection] = WeakSet()
         self._start_lock = asyncio.Lock()
@@ -327,8 +358,14 @@ class ConnectionPool:
 
     async def _prepare(self, db: AsyncConnection) -> None:
         await migrate(db, self.address)
+        self._search_mode = await self._settings.check(db)
         if self._with_jobs:
             await _create_job_tables(db)
+
+    async def read_search_mode(self) -> str:
+        """The database's setting `search`. It does not change, so it is read once."""
+        await self.start()
+        return self._search_mode
 
     async def run_transaction(
         self,

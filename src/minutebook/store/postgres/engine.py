@@ -1,25 +1,21 @@
-"""The state that all stores on one database share: connections, append writers, and background indexing."""
+"""The state that all stores on one database share: connections, append writers and expected settings."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from psycopg import AsyncConnection
 
-from minutebook.errors import MinutebookError, StoreUnavailable
+from minutebook.errors import StoreUnavailable
 from minutebook.store.loop_thread import LoopThread
 from minutebook.store.postgres.append import HeaderCache, NeedsJob, PendingAppend
 from minutebook.store.postgres.connection import BEGIN_READ, BEGIN_WRITE, ConnectionPool, TenantConnection, address_of
-from minutebook.store.postgres.search import IDLE_STEP_ENTRIES, has_unindexed_entries, index_next
+from minutebook.store.postgres.settings import PostgresSettings
 from minutebook.store.postgres.writer import MAX_CACHED_HEADERS, GroupWriter
 from minutebook.store.types import ConversationHeader
 
 T = TypeVar("T")
-IDLE_SECONDS: Final = 0.5
-"""Pause between checks whether the writers are idle and new entries can be indexed."""
 WRITERS_PER_LOOP: Final = 2
 """Number of writers of an event loop, each with its own connection. One prepares a group of appends while the server
 writes the group of the other. A conversation always uses the same writer, so its appends stay in order."""
@@ -45,23 +41,31 @@ class LoopConnections(NamedTuple):
 
 
 class PostgresEngine:
-    """The connections of each event loop, and the indexer.
+    """The connections of each event loop.
 
     Public methods may be called from any thread and event loop. Each loop has its own connections, because a switch to
-    another loop takes longer than most operations. The indexer runs on a separate loop, and so do all operations of
-    callers on a loop that psycopg does not support.
+    another loop takes longer than most operations. Operations of callers on a loop that psycopg does not support run on a
+    separate loop.
     """
 
-    def __init__(self, url: str, connections: int, timeout_seconds: float, needs_job: NeedsJob | None) -> None:
-        self._new_pool = partial(ConnectionPool, url, connections, timeout_seconds, with_jobs=needs_job is not None)
+    def __init__(
+        self,
+        url: str,
+        connections: int,
+        timeout_seconds: float,
+        needs_job: NeedsJob | None,
+        search_mode: str | None = None,
+    ) -> None:
         self.address = address_of(url)
+        self.settings = PostgresSettings(self.address, search_mode)
+        self._new_pool = partial(
+            ConnectionPool, url, connections, timeout_seconds, self.settings, with_jobs=needs_job is not None
+        )
         self.lock_milliseconds = int(1000 * timeout_seconds)
         self._loop = LoopThread(self.address)
         self._header_cache: HeaderCache = {}
         self._connections: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
         self._needs_job = needs_job
-        self._unindexed_tenants: set[str] = set()
-        self._indexer: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connect, and migrate the database."""
@@ -81,22 +85,19 @@ class PostgresEngine:
 
     async def append(self, pending: PendingAppend) -> int:
         """Append with the next group of the tenant; return the new version."""
-        version = await self._run(
+        return await self._run(
             lambda connections: connections.writers[hash(pending.name) % WRITERS_PER_LOOP].append(pending)
         )
-        if pending.tenant not in self._unindexed_tenants:
-            self._loop.call_soon(self._schedule_indexing, pending.tenant)
-        return version
+
+    async def search_mode(self) -> str:
+        """The database's setting `search`."""
+        return await self._run(lambda connections: connections.pool.read_search_mode())
 
     def cache_header(self, number: int, header: ConversationHeader) -> None:
         """Remember a header that was just read, so that the next append need not read it."""
         if len(self._header_cache) > MAX_CACHED_HEADERS:
             self._header_cache.clear()
         self._header_cache[header.tenant, header.id] = (number, header)
-
-    async def index_all(self, tenant: str) -> None:
-        """Index all of the tenant's entries that are not indexed yet, also those of other processes."""
-        await self._loop.call(self._index_all(tenant))
 
     async def run_on_new_connection(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Call `work` with a new connection: outside any transaction, as the database user that the URL names."""
@@ -108,7 +109,7 @@ class PostgresEngine:
 
     async def close(self) -> None:
         """Finish the appends, then close the connections and stop the thread."""
-        await self._loop.close(self._stop_indexer())
+        await self._loop.close(self._close_own())
         while self._connections:
             loop, connections = self._connections.popitem()
             if loop is asyncio.get_running_loop():
@@ -139,49 +140,8 @@ class PostgresEngine:
             connections = self._connections[loop] = LoopConnections(pool, writers)
         return connections
 
-    def _schedule_indexing(self, tenant: str) -> None:
-        self._unindexed_tenants.add(tenant)
-        if self._indexer is None or self._indexer.done():
-            self._indexer = asyncio.get_running_loop().create_task(self._index_when_idle())
-
-    async def _index_all(self, tenant: str) -> None:
-        has_more = await self._loop_connections().pool.run_transaction(tenant, BEGIN_READ, has_unindexed_entries)
-        while has_more:
-            has_more = await self._loop_connections().pool.run_transaction(tenant, BEGIN_WRITE, index_next)
-
-    async def _index_when_idle(self) -> None:
-        """Index new entries while no append is in progress. After an error, the next search indexes the rest."""
-        while self._unindexed_tenants:
-            await asyncio.sleep(IDLE_SECONDS)
-            tenants, self._unindexed_tenants = self._unindexed_tenants, set()
-            for tenant in tenants:
-                has_more = True
-                while has_more and self._is_idle:
-                    started = time.monotonic()
-                    try:
-                        has_more = await self._loop_connections().pool.run_transaction(
-                            tenant, BEGIN_WRITE, _index_idle_step
-                        )
-                    except MinutebookError:
-                        break
-                    await asyncio.sleep(time.monotonic() - started)  # leaves half of the time to readers
-                else:
-                    self._unindexed_tenants.update({tenant} if has_more else ())
-
-    @property
-    def _is_idle(self) -> bool:
-        all_connections = list(self._connections.values())
-        return all(writer.is_idle for connections in all_connections for writer in connections.writers)
-
-    async def _stop_indexer(self) -> None:
-        if self._indexer is not None:
-            self._indexer.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._indexer
+    async def _close_own(self) -> None:
+        """Close the connections of the running event loop."""
         connections = self._connections.pop(asyncio.get_running_loop(), None)
         if connections is not None:
             await connections.close()
-
-
-async def _index_idle_step(conn: TenantConnection) -> bool:
-    return await index_next(conn, IDLE_STEP_ENTRIES, full_ranges_only=True)

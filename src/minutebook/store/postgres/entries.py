@@ -1,17 +1,16 @@
 """Entries as rows of a table. Large texts are stored once per tenant, by their hash."""
 
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from struct import Struct
 from typing import Any, Final, NamedTuple, Self
 
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.message import MessageRole, text_of
+from minutebook.record.message import MessageRole
 from minutebook.store.codec import MAX_INLINE_BYTES, Packed, compress, decompress, unpack
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.sql.entries import ROLE_NUMBERS, ROLES
-from minutebook.store.sql.transaction import EntrySpan
 
 _METADATA_HEAD: Final = Struct(">16sqB")
 """Evaluation id, creation time, length of the sequence number in bytes."""
@@ -60,7 +59,6 @@ _INSERT_PAYLOADS: Final = (
     " SELECT %s, hash, uses, body FROM unnest(%s::bytea[], %s::bigint[], %s::bytea[]) AS new (hash, uses, body)"
     " ORDER BY hash ON CONFLICT (tenant, hash) DO UPDATE SET uses = payload.uses + excluded.uses"
 )
-_FROM_ENTRY: Final = "FROM minutebook.entry WHERE tenant = %s AND conversation = %s::bigint"
 SELECT_ENTRIES: Final = (
     "SELECT position, role, metadata, text, rest FROM entry"
     " WHERE conversation = ?::bigint AND position >= ? AND position < ? ORDER BY position"
@@ -131,11 +129,6 @@ class StoredPieces:
         return _PAYLOAD_REFERENCE + digest
 
 
-async def read(conn: TenantConnection, span: EntrySpan) -> list[ConversationEntry]:
-    """The entries of a range."""
-    return (await unpack_rows(conn, [await conn.rows(SELECT_ENTRIES, *span)]))[1]
-
-
 async def unpack_rows(
     conn: TenantConnection, results: Iterable[Sequence[Any]]
 ) -> tuple[list[int], list[ConversationEntry]]:
@@ -154,23 +147,6 @@ def unpack_row(role: int, metadata: bytes, text: bytes | None, rest: bytes | Non
     """The entry of a row. `text` and `rest` are the stored pieces, not references to payloads."""
     pieces = (None if text is None else decompress(text), None if rest is None else decompress(rest))
     return unpack(Packed(ROLES[role], *EntryMetadata.from_bytes(metadata), *pieces))
-
-
-async def read_texts(conn: TenantConnection, span: EntrySpan) -> AsyncIterator[tuple[int, str]]:
-    """The position and searchable text of each entry of a range. Reads `rest` only if `text` is NULL."""
-    rows = await conn.rows(
-        f"SELECT position, text, CASE WHEN text IS NULL THEN rest END {_FROM_ENTRY}"
-        " AND position >= %s AND position < %s ORDER BY position",
-        conn.tenant,
-        *span,
-    )
-    payloads = await _load_payloads(conn, (piece for row in rows for piece in row[1:]))
-    for position, text, rest in rows:
-        piece = _piece(text, payloads)
-        if piece is None:
-            yield position, text_of(json.loads((_piece(rest, payloads) or b"{}").decode("utf-8", "surrogatepass")))
-        else:
-            yield position, piece.decode("utf-8", "surrogatepass")
 
 
 async def delete(conn: TenantConnection, numbers: Sequence[int], start: int, stop: int) -> None:

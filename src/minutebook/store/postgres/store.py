@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from minutebook.errors import InvalidSetting, StoreUnavailable
-from minutebook.store.backend import AppendCommand, LoadQuery, SearchQuery
+from minutebook.errors import InvalidSetting, StoreRejected
+from minutebook.store.backend import AppendCommand, LoadQuery
 from minutebook.store.base import ConversationStore
 from minutebook.store.postgres.append import NeedsJob, PendingAppend
 from minutebook.store.postgres.connection import NOW, TenantConnection
@@ -21,13 +21,13 @@ from minutebook.store.postgres.engine import PostgresEngine
 from minutebook.store.postgres.entries import StoredPieces
 from minutebook.store.postgres.leases import acquire, release, renew
 from minutebook.store.postgres.load import load_rows, loaded_conversation
-from minutebook.store.postgres.search import search_entries
 from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import now
-from minutebook.store.sql import documents, headers
+from minutebook.store.search import message_tokens, search_mode
+from minutebook.store.sql import documents
 from minutebook.store.sql.backend import SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction
-from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, LoadedConversation, Page, SearchHit
+from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, LoadedConversation
 
 T = TypeVar("T")
 _TABLES: Final = ("conversation", "payload", "fold", "pin", "idempotency_key", "word", "lease")
@@ -44,6 +44,9 @@ class PostgresBackend(SqlBackend):
         super().__init__(tenant=tenant, clock=clock)
         self._engine = engine
 
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        self._engine.settings.key_ids = key_ids
+
     async def open(self) -> None:
         await self._engine.start()
 
@@ -57,7 +60,7 @@ class PostgresBackend(SqlBackend):
         otherwise the server removes the old log later.
 
         Raises:
-            StoreUnavailable: this user does not own the tables.
+            StoreRejected: this user does not own the tables.
         """
         await self.write(self._delete_expired)
 
@@ -69,7 +72,10 @@ class PostgresBackend(SqlBackend):
     async def append(self, command: AppendCommand) -> int:
         """Append the entries; return the new version after the commit."""
         stored = [StoredPieces(entry) for entry in command.packed]
-        return await self._engine.append(PendingAppend(self.tenant, command, stored, self.now()))
+        mode = await self._engine.search_mode()
+        pairs = zip(command.packed, command.messages, strict=True)
+        tokens = [message_tokens(message, entry.role, mode) for entry, message in pairs]
+        return await self._engine.append(PendingAppend(self.tenant, command, stored, self.now(), tokens))
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
         return self._loaded(await self._engine.call(lambda db: load_rows(db, self.tenant, query)), query)
@@ -100,17 +106,6 @@ class PostgresBackend(SqlBackend):
         number, loaded = loaded_conversation(rows, query)
         self._engine.cache_header(number, loaded.conversation)
         return loaded
-
-    async def search(self, query: SearchQuery) -> Page[SearchHit]:
-        await self._engine.index_all(self.tenant)
-
-        async def work(conn: TenantConnection) -> Page[SearchHit]:
-            row = None
-            if query.conversation is not None:
-                row = await headers.get(PostgresTransaction(conn), query.conversation)
-            return await search_entries(conn, query, row)
-
-        return await self._engine.read(self.tenant, work)
 
     async def read(
         self,
@@ -159,13 +154,14 @@ class PostgresStore(ConversationStore):
         connections: int = 8,
         timeout_seconds: float = 10.0,
         needs_job: NeedsJob | None = None,
+        search: bool | str | None = None,
     ) -> None:
         if connections < 1:
             raise InvalidSetting("connections", connections, "1 or more")
         if timeout_seconds <= 0:
             raise InvalidSetting("timeout_seconds", timeout_seconds, "more than 0")
         self.url = url
-        self._engine = PostgresEngine(url, connections, timeout_seconds, needs_job)
+        self._engine = PostgresEngine(url, connections, timeout_seconds, needs_job, search_mode(search))
         super().__init__(PostgresBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)
 
     async def create_job_tables(self) -> None:
@@ -194,7 +190,7 @@ async def _rewrite_tables(db: AsyncConnection, store: str) -> None:
         unmark = "DELETE FROM minutebook.removed WHERE number = ANY(%s)"
         await db.execute(unmark, ([number for number, _ in removed],))
     except psycopg.errors.InsufficientPrivilege as error:
-        raise StoreUnavailable(store, "only the owner of the tables may vacuum them; connect as the owner") from error
+        raise StoreRejected(store, "only the owner of the tables may vacuum them; connect as the owner") from error
     await _switch_wal(db)
 
 

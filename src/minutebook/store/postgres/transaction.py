@@ -5,10 +5,13 @@ from datetime import datetime
 from typing import Any
 
 from minutebook.record.entry import ConversationEntry
-from minutebook.store.codec import Packed
+from minutebook.store.codec import Packed, unpack
 from minutebook.store.postgres import entries, search
 from minutebook.store.postgres.connection import TenantConnection
+from minutebook.store.search import IndexQuery
+from minutebook.store.sql.tokens import KEY_SHIFT, entry_tokens, load_mode
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
+from minutebook.wire.chat import entry_to_provider_message
 
 
 class PostgresTransaction(SqlTransaction):
@@ -46,23 +49,32 @@ class PostgresTransaction(SqlTransaction):
         rows = entries.EntryRows()
         rows.add(row.number, position, turns, packed, [entries.StoredPieces(entry) for entry in packed])
         await rows.write(self.conn)
+        mode = await load_mode(self)
+        for key, entry in enumerate(map(unpack, packed), (row.number << KEY_SHIFT) + position):
+            await self.write_tokens(key, entry_tokens(row, entry_to_provider_message(entry), entry.role, mode))
 
     async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
-        await entries.delete(self.conn, [row.number], position, position + 1)
+        await self.delete_entries(row, position, position + 1)
         await self.write_entries(row, position, turns, [packed])
-        await search.reindex_entry(self.conn, row, position)
 
     async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:
         await entries.delete(self.conn, [row.number], start, stop)
-        await search.remove_from_index(self.conn, row, start, stop)
+        await self.execute(
+            search.DELETE, self.tenant, *((row.number << KEY_SHIFT) + position for position in (start, stop))
+        )
 
     async def delete_all_entries(self, rows: Sequence[ConversationRow]) -> None:
         """Also deletes their search index and pending jobs, and marks the table of headers for the next vacuum."""
         await entries.delete(self.conn, [row.number for row in rows], 0, entries.MAX_POSITION)
-        await self.execute_many("DELETE FROM word WHERE conversation = ?", [(row.number,) for row in rows])
+        ranges = [(self.tenant, row.number << KEY_SHIFT, (row.number + 1) << KEY_SHIFT) for row in rows]
+        await self.execute_many(search.DELETE, ranges)
         await self.execute("SELECT mark_removed(ARRAY['minutebook.conversation'::regclass::oid])")
         if (await self.rows("SELECT to_regprocedure('minutebook_jobs.cancel(text[])') IS NOT NULL"))[0][0]:
             await self.execute("SELECT minutebook_jobs.cancel(?::text[])", [row.conversation.id for row in rows])
 
-    async def index(self, row: ConversationRow, start: int, stop: int) -> None:
-        await search.index_range(self.conn, row, start, stop)
+    async def write_tokens(self, key: int, tokens: Sequence[str]) -> None:
+        vectors = search.vectors(tokens) if tokens else []
+        await self.execute_many(search.INSERT, [(key, part, vector) for part, vector in enumerate(vectors)])
+
+    async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
+        return [key for (key,) in await self.rows(search.FIND, search.tsquery(query), start, stop, limit)]

@@ -22,7 +22,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError
 
-from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable
+from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreRejected, StoreUnavailable
+from minutebook.store.encryption import marker
 from minutebook.store.loop_thread import LoopThread
 from minutebook.store.redis.rows import HeaderRow
 
@@ -47,11 +48,18 @@ _WITHOUT_COMMON: Final = {
     "void_claim",
 }
 """The scripts that do not use `common.lua`: they do not work on the keys of one conversation."""
+_TRANSIENT_ERRORS: Final = (
+    *(exceptions.ConnectionError, exceptions.TimeoutError, OSError),
+    *(exceptions.ClusterDownError, exceptions.TryAgainError, exceptions.AskError),
+)
+_REFUSED_ERRORS: Final = (exceptions.AuthenticationError, exceptions.AuthorizationError)
+"""Connection errors that do not pass."""
 _ERRORS_BY_CODE: Final[tuple[tuple[str, type[StoreUnavailable]], ...]] = (
     ("OOM", StoreFull),
     ("READONLY", StoreReadOnly),
     ("MISCONF", StoreReadOnly),
     ("WRONGTYPE", StoreDamaged),
+    *((code, StoreUnavailable) for code in ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "BUSY ")),
 )
 """An error code in the server's message → the class of the error to raise."""
 
@@ -63,11 +71,11 @@ def store_error(error: exceptions.RedisError | OSError, store: str) -> StoreUnav
         return StoreFull(store, problem)
     if isinstance(error, exceptions.ReadOnlyError):
         return StoreReadOnly(store, problem)
-    if isinstance(error, exceptions.ResponseError):
-        for code, error_class in _ERRORS_BY_CODE:
-            if code in problem:
-                return error_class(store, problem)
-    return StoreUnavailable(store, problem)
+    for code, error_class in _ERRORS_BY_CODE:
+        if isinstance(error, exceptions.ResponseError) and code in problem:
+            return error_class(store, problem)
+    is_transient = isinstance(error, _TRANSIENT_ERRORS) and not isinstance(error, _REFUSED_ERRORS)
+    return (StoreUnavailable if is_transient else StoreRejected)(store, problem)
 
 
 @contextmanager
@@ -130,6 +138,9 @@ class RedisEngine:
     """A cache: (tenant, conversation) → its last known header. The scripts check whether it is current."""
     durable: bool | None = None
     """Whether acknowledged writes are on the server's disk; None if the server does not say."""
+    key_ids: Sequence[str] = ()
+    """The master keys of encrypted conversations, the current one first."""
+    _is_checked: bool = False
     _locks: "WeakValueDictionary[tuple[str, str], asyncio.Lock]" = field(default_factory=WeakValueDictionary)
     _loop: LoopThread = field(init=False)
     _client: "Redis | None" = None
@@ -144,7 +155,32 @@ class RedisEngine:
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with map_errors(self.address.name):
+            if not self._is_checked:
+                await self._check_encryption()
+                self._is_checked = True
             return await work()
+
+    async def _check_encryption(self) -> None:
+        """Compare the recorded master key with `key_ids`, and record it if none is.
+
+        Raises:
+            MissingKey: the conversations are encrypted, and no key was given.
+            WrongKey: they are encrypted with another key.
+        """
+        recorded = await self._read_key_id()
+        new = marker.value_to_record(self.address.name, recorded, self.key_ids, is_new=True)
+        if new is not None:
+            await self.send(self.client.hsetnx(self.settings_key, marker.SETTING, new))
+            marker.value_to_record(self.address.name, await self._read_key_id(), self.key_ids, is_new=False)
+
+    async def _read_key_id(self) -> str | None:
+        value: bytes | None = await self.send(self.client.hget(self.settings_key, marker.SETTING))
+        return None if value is None else value.decode()
+
+    @property
+    def settings_key(self) -> str:
+        """The key of a hash with the settings that all processes share."""
+        return f"{self.address.prefix}minutebook:settings"
 
     def append_lock(self, tenant: str, conversation: str) -> asyncio.Lock:
         """The lock under which this process appends to a conversation, so that its appends do not conflict."""

@@ -47,12 +47,12 @@ async def renew(index: TenantIndex, lease: Lease, seconds: float) -> Lease | Non
 
 
 async def release(index: TenantIndex, lease: Lease) -> None:
-    """Release a lease; do nothing if it is not active."""
+    """Release a lease; do nothing if another holder has it."""
     await _run_script(index, lease, "release")
 
 
 async def require(index: TenantIndex, lease: Lease) -> None:
-    """Raise `LeaseLost` unless the lease is active."""
+    """Raise `LeaseLost` if the lease was released or another holder has it."""
     await _run_script(index, lease, "check")
 
 

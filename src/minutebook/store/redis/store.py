@@ -40,7 +40,8 @@ from minutebook.store.redis.keys import TenantKeys
 from minutebook.store.redis.rows import labels_json
 from minutebook.store.redis.tenant import TenantIndex
 from minutebook.store.rules import now, require_position, with_labels
-from minutebook.store.search import scan
+from minutebook.store.scan import scan
+from minutebook.store.search import WORDS, search_mode
 from minutebook.store.types import (
     ConversationHeader,
     ConversationStatus,
@@ -61,13 +62,21 @@ T = TypeVar("T")
 class RedisBackend(Backend):
     """One tenant's keys on a server."""
 
-    def __init__(self, engine: RedisEngine, *, tenant: str = "default", clock: Callable[[], datetime] = now) -> None:
+    def __init__(
+        self,
+        engine: RedisEngine,
+        *,
+        tenant: str = "default",
+        clock: Callable[[], datetime] = now,
+        search_mode: str = WORDS,
+    ) -> None:
         super().__init__(tenant=tenant, clock=clock)
         self._engine = engine
+        self._search_mode = search_mode
         self.index = TenantIndex(engine, TenantKeys(engine.address.prefix, tenant))
 
     def for_tenant(self, tenant: str) -> Self:
-        return type(self)(self._engine, tenant=tenant, clock=self._clock)
+        return type(self)(self._engine, tenant=tenant, clock=self._clock, search_mode=self._search_mode)
 
     async def open(self) -> None:
         await self._engine.run(self._engine.check)
@@ -153,7 +162,19 @@ class RedisBackend(Backend):
         return await self._run(lambda index: conversations.list_page(index, query))
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
-        return await scan(self, query)
+        return await scan(self, query, self._search_mode)
+
+    async def search_mode(self) -> str:
+        return self._search_mode
+
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        self._engine.key_ids = key_ids
+
+    async def set_setting(self, name: str, value: str) -> None:
+        async def work(_index: TenantIndex) -> None:
+            await self._engine.send(self._engine.client.hset(self._engine.settings_key, name, value))
+
+        await self._run(work)
 
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         at = self.now()
@@ -234,9 +255,11 @@ class RedisStore(ConversationStore):
         tenant: str = "default",
         clock: Callable[[], datetime] = now,
         expire_after: timedelta | None = None,
+        search: bool | str | None = None,
     ) -> None:
         self._engine = RedisEngine(parse_url(url))
-        super().__init__(RedisBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)
+        backend = RedisBackend(self._engine, tenant=tenant, clock=clock, search_mode=search_mode(search) or WORDS)
+        super().__init__(backend, expire_after=expire_after)
 
     @property
     def durable(self) -> bool | None:

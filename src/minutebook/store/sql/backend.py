@@ -7,8 +7,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
-from minutebook.store.backend import Backend, DocumentQuery, ListQuery, LoadQuery
-from minutebook.store.sql import conversations, documents, folds, headers
+from minutebook.store.backend import Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
+from minutebook.store.sql import conversations, documents, folds, headers, search
+from minutebook.store.sql.tokens import load_mode
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
 from minutebook.store.types import (
     ConversationHeader,
@@ -18,6 +19,7 @@ from minutebook.store.types import (
     LoadedConversation,
     PackedDocument,
     Page,
+    SearchHit,
     StoredFold,
 )
 
@@ -31,7 +33,7 @@ MAX_INLINE_ROWS: Final = 64
 
 
 class SqlBackend(Backend):
-    """All operations except append, search, leases and vacuum.
+    """All operations except append, leases and vacuum.
 
     The flags of `read` and `write` are hints. PostgreSQL takes one round trip less with `is_single`. For SQLite, `inline_ok`: the function touches few rows, so it may run in the
     event loop's thread. `cache_safe`: it changes no header. `no_fsync`: a power cut may undo it.
@@ -46,6 +48,18 @@ class SqlBackend(Backend):
         self, work: TransactionFunction[T], *, inline_ok: bool = False, cache_safe: bool = False, no_fsync: bool = False
     ) -> T:
         """Run a function that writes, in a transaction; return its result after the commit."""
+
+    async def set_setting(self, name: str, value: str) -> None:
+        upsert = (
+            "INSERT INTO setting (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+        )
+        await self.write(lambda tx: tx.execute(upsert, name, value))
+
+    async def search_mode(self) -> str:
+        return await self.read(load_mode, inline_ok=True)
+
+    async def search(self, query: SearchQuery) -> Page[SearchHit]:
+        return await self.read(lambda tx: search.search(tx, query))
 
     async def header(self, conversation: str) -> ConversationHeader:
         return (await self.read(lambda tx: headers.get(tx, conversation), inline_ok=True, is_single=True)).conversation

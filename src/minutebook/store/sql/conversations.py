@@ -243,10 +243,8 @@ async def _copy_shared_entries(tx: SqlTransaction, fork: ConversationRow) -> Con
         _, shared = await entries.read(tx, fork.spans(start, stop))
         turns = await entries.count_turns_before(tx, fork, start + 1) - (shared[0].role is MessageRole.USER)
         await tx.write_entries(fork, start, turns, [pack(entry)[0] for entry in shared])
-    if first < own_start:
-        await tx.index(fork, first, own_start)
     await tx.execute("UPDATE conversation SET lineage = NULL WHERE number = ?", fork.number)
-    return ConversationRow(fork.number, fork.conversation, (), fork.indexed)
+    return ConversationRow(fork.number, fork.conversation)
 
 
 def _without_empty_parts(lineage: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -14,19 +14,20 @@ from minutebook.record.fold import Fold
 from minutebook.store.codec import fold_from_bytes, fold_to_bytes, is_storable, microseconds, moment
 from minutebook.store.rules import require_fold, require_position, require_same_fold
 from minutebook.store.sql.entries import splits_exchange
+from minutebook.store.sql.tokens import index_fold
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction
 from minutebook.store.types import StoredFold, require_name
 
-_COLUMNS: Final = "number, id, start, stop, body, created_at, undone_at, sealed, covered_by"
-_SELECT: Final = f"SELECT {_COLUMNS} FROM fold WHERE conversation = ?"  # noqa: S608 - a constant of ours
+COLUMNS: Final = "number, id, start, stop, body, created_at, undone_at, sealed, covered_by"
+_SELECT: Final = f"SELECT {COLUMNS} FROM fold WHERE conversation = ?"  # noqa: S608 - a constant of ours
 _IS_ACTIVE: Final = "conversation = ? AND undone_at IS NULL AND covered_by IS NULL"
 _SELECT_ACTIVE: Final = f"SELECT id, start, stop, body FROM fold WHERE {_IS_ACTIVE} AND stop > ? ORDER BY stop LIMIT ?"  # noqa: S608 - a constant of ours
-_INSERT: Final = f"INSERT INTO fold (conversation, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant of ours
+_INSERT: Final = f"INSERT INTO fold (conversation, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - a constant of ours
 
 
 async def load_folds(tx: SqlTransaction, row: ConversationRow) -> tuple[StoredFold, ...]:
     """All folds of a conversation, undone ones too, in the order in which they were added."""
-    return tuple(map(_stored_fold, await tx.rows(f"{_SELECT} ORDER BY number", row.number)))
+    return tuple(map(stored_fold, await tx.rows(f"{_SELECT} ORDER BY number", row.number)))
 
 
 async def load_active_folds(tx: SqlTransaction, row: ConversationRow, start: int, stop: int) -> list[Fold]:
@@ -58,7 +59,7 @@ async def add(
     fold = fold_from_bytes(fold.id, fold.start, fold.stop, body)
     fold_rows = await tx.rows(f"{_SELECT} AND id = ?", row.number, fold.id)
     if fold_rows:
-        return require_same_fold(row.conversation.id, _stored_fold(fold_rows[0]), fold)
+        return require_same_fold(row.conversation.id, stored_fold(fold_rows[0]), fold)
     start, stop = (max(0, min(position, row.conversation.length)) for position in (fold.start, fold.stop))
     overlapping = await load_active_folds(tx, row, start, stop)
     splits = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)
@@ -69,6 +70,7 @@ async def add(
         await tx.execute(cover, number, row.number, fold.start, fold.stop)
     fields = (fold.id, fold.start, fold.stop, body, microseconds(at))
     await tx.execute(_INSERT, row.number, number, *fields, None, False, None)
+    await index_fold(tx, row, number, fold)
     return StoredFold(fold, at)
 
 
@@ -77,7 +79,7 @@ async def undo(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datet
     fold_rows = await tx.rows(f"{_SELECT} AND id = ?", row.number, fold_id) if is_storable(fold_id) else []
     if not fold_rows:
         raise FoldNotFound(row.conversation.id, fold_id)
-    number, covered_by, stored = fold_rows[0][0], fold_rows[0][8], _stored_fold(fold_rows[0])
+    number, covered_by, stored = fold_rows[0][0], fold_rows[0][8], stored_fold(fold_rows[0])
     if stored.sealed:
         raise FoldConflict(
             row.conversation.id, fold_id, "entries that it covers were purged", "it can no longer be undone"
@@ -105,6 +107,8 @@ async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) 
     await tx.execute_many(
         _INSERT, [(fork.number, *fold[:8], fold[8] if fold[8] in copied else None) for fold in fold_rows]
     )
+    for number, fold_id, start, fold_stop, body, *_ in fold_rows:
+        await index_fold(tx, fork, number, fold_from_bytes(fold_id, start, fold_stop, body))
     await tx.execute(
         "INSERT INTO pin (conversation, position) SELECT ?, position FROM pin WHERE conversation = ? AND position < ?",
         *(fork.number, row.number, stop),
@@ -128,7 +132,7 @@ def pins_query(tx: SqlTransaction, conversation: str) -> Query:
     return query, (tx.tenant, conversation)
 
 
-def _stored_fold(row: Sequence[Any]) -> StoredFold:
+def stored_fold(row: Sequence[Any]) -> StoredFold:
     _number, fold_id, start, stop, body, created_at, undone_at, sealed, _covered_by = row
     fold = fold_from_bytes(fold_id, start, stop, body)
     return StoredFold(fold, moment(created_at), None if undone_at is None else moment(undone_at), bool(sealed))

@@ -16,12 +16,12 @@ from minutebook.store.types import ConversationHeader, ConversationStatus, ForkO
 
 COLUMNS: Final = (
     "number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels, "
-    "created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, indexed"
+    "created_at, updated_at, status_updated_at, origin_id, origin_position, lineage"
 )
 SELECT: Final = f"SELECT {COLUMNS} FROM conversation WHERE tenant = ?"  # noqa: S608 - a constant of ours
 _INSERT_COLUMNS: Final = (
     "tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels, created_at, "
-    "updated_at, status_updated_at, origin, origin_id, origin_position, lineage, indexed"
+    "updated_at, status_updated_at, origin, origin_id, origin_position, lineage"
 )
 
 
@@ -68,7 +68,7 @@ def row_of(columns: Sequence[Any]) -> ConversationRow:
     """The conversation of a result row with `COLUMNS`."""
     number, tenant, header_id, recipient, status, version, length, turns, lead, first = columns[:10]
     open_at, open_calls, labels, created_at, updated_at, status_updated_at = columns[10:16]
-    origin_id, origin_position, lineage, indexed = columns[16:]
+    origin_id, origin_position, lineage = columns[16:]
     header = ConversationHeader(
         *(tenant, header_id, recipient, moment(created_at), moment(updated_at), moment(status_updated_at)),
         *(ConversationStatus(status), version, length, turns, lead, first),
@@ -78,7 +78,7 @@ def row_of(columns: Sequence[Any]) -> ConversationRow:
         None if origin_id is None else ForkOrigin(origin_id, origin_position),
     )
     sources = tuple((source, stop) for source, stop in json.loads(lineage)) if lineage else ()
-    return ConversationRow(number, header, sources, indexed)
+    return ConversationRow(number, header, sources)
 
 
 async def insert(
@@ -96,19 +96,18 @@ async def insert(
     Raises:
         TransactionConflict: a concurrent transaction created or erased a conversation with this id.
     """
-    indexed = lineage[-1][1] if lineage else 0
     values = (
         *(header.tenant, header.id, header.recipient, header.status.value, header.version, header.length),
         *(header.turns, header.lead, header.first, header.open_at, json_of(header.open_calls), json_of(header.labels)),
         *(microseconds(header.created_at), microseconds(header.updated_at), microseconds(header.status_updated_at)),
         *(origin, *((header.origin.conversation, header.origin.position) if header.origin else (None, None))),
-        *(json_of(lineage), indexed, *extra_columns.values()),
+        *(json_of(lineage), *extra_columns.values()),
     )
     statement = _insert_statement(tuple(extra_columns))
     inserted, tombstones = await tx.query((statement, values), _tombstone_query(tx, header.id))
     if tombstones or not inserted:
         raise TransactionConflict
-    return ConversationRow(inserted[0][0], header, lineage, indexed)
+    return ConversationRow(inserted[0][0], header, lineage)
 
 
 @lru_cache

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed
+from minutebook.store.search import IndexQuery
 from minutebook.store.types import ConversationHeader
 
 Query: TypeAlias = tuple[str, tuple[Any, ...]]
@@ -40,8 +41,6 @@ class ConversationRow:
     conversation: ConversationHeader
     lineage: tuple[tuple[int, int], ...] = ()
     """For a fork: (number, stop) of each conversation whose entries it reads, in order of position."""
-    indexed: int = 0
-    """Entries before this position are in the search index."""
 
     def spans(self, start: int, stop: int) -> list[EntrySpan]:
         """Where the entries of a range of positions are stored."""
@@ -119,7 +118,7 @@ class SqlTransaction(ABC):
 
     @abstractmethod
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
-        """Insert entries from a position on; `turns` is the number of user messages before them."""
+        """Insert entries from a position on, and index them; `turns` is the number of user messages before them."""
 
     @abstractmethod
     async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
@@ -134,5 +133,9 @@ class SqlTransaction(ABC):
         """Delete all entries of erased conversations, and all rows of theirs in tables that only this database has."""
 
     @abstractmethod
-    async def index(self, row: ConversationRow, start: int, stop: int) -> None:
-        """Add a range of a conversation's own entries to the search index."""
+    async def write_tokens(self, key: int, tokens: Sequence[str]) -> None:
+        """Add tokens to the search index; `key` is the key of an entry or of a fold."""
+
+    @abstractmethod
+    async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
+        """Keys whose tokens match, from `stop` down to `start`. All that match, or `limit`, and perhaps some that do not."""

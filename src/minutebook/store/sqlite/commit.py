@@ -36,8 +36,8 @@ class WriteConnection:
     """(tenant, id) → the conversation's row."""
     sources: dict[tuple[str | None, str | None], int | None] = field(default_factory=dict)
     """(provider, model) → the number of its row."""
-    marked_unindexed: set[int] = field(default_factory=set)
-    """Numbers of the conversations that have a row in `unindexed`."""
+    search_mode: str | None = None
+    """The database's setting `search`, once it is read."""
     data_version: int = -1
     """SQLite's data version for which the caches are valid."""
     deferred: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
@@ -97,7 +97,6 @@ class WriteConnection:
     def clear_caches(self) -> None:
         self.conversations.clear()
         self.sources.clear()
-        self.marked_unindexed.clear()
 
 
 @dataclass(slots=True, eq=False)
@@ -160,9 +159,10 @@ class _GroupFailed(Exception):
 class Committer:
     """Runs groups of jobs on the write connection. Only one thread at a time may use it."""
 
-    def __init__(self, store: str, path: str) -> None:
+    def __init__(self, store: str, path: str, prepare: Callable[[apsw.Connection], None]) -> None:
         self._store = store
         self._path = path
+        self._prepare = prepare
         self._writable: WriteConnection | None = None
         self._file: tuple[int, int] | None = None
         self._log_pages = 0
@@ -200,7 +200,13 @@ class Committer:
             self._writable = None
 
     def _connect(self) -> WriteConnection:
-        writable = WriteConnection(open_connection(self._path, busy_handler=self.busy_handler))
+        connection = open_connection(self._path, busy_handler=self.busy_handler)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        writable = WriteConnection(connection)
         self._file = file_identity(self._path)
         writable.connection.set_wal_hook(self._on_wal_commit)
         self._writable = writable

@@ -1,24 +1,29 @@
 """Opens database files: connection settings, migrations, and the mapping of driver errors to `StoreUnavailable`."""
 
+import os
 import random
-import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache
-from importlib.resources import files
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
+from urllib.parse import quote
 
 import apsw
 
-from minutebook.errors import StoreDamaged, StoreFull, StoreReadOnly, StoreUnavailable
+from minutebook.errors import StoreDamaged, StoreFull, StoreReadOnly, StoreRejected, StoreUnavailable
+from minutebook.store.sql.migrations import Migration, load_migrations, require_unchanged
 
+_TRANSIENT_ERRORS: Final = (
+    *(apsw.BusyError, apsw.LockedError, apsw.ProtocolError, apsw.InterruptError, apsw.IOError, apsw.NoMemError),
+)
+"""The same operation may succeed later."""
 _ERROR_CLASSES: Final[tuple[tuple[type[apsw.Error], type[StoreUnavailable]], ...]] = (
     (apsw.FullError, StoreFull),
     (apsw.ReadOnlyError, StoreReadOnly),
     (apsw.NotADBError, StoreDamaged),
     (apsw.CorruptError, StoreDamaged),
-    (apsw.Error, StoreUnavailable),
+    *((transient, StoreUnavailable) for transient in _TRANSIENT_ERRORS),
+    (apsw.Error, StoreRejected),
 )
 
 
@@ -54,13 +59,18 @@ _SETTINGS: Final = (
     "PRAGMA wal_autocheckpoint = 0",  # see `Committer.checkpoint`
     "PRAGMA cache_size = -8192",  # KB; with less, indexing evicts the pages that appends use
 )
-_SQL_COMMENT: Final = re.compile(r"[ \t]*--[^\n]*")
 PAGE_BYTES: Final = 1024
 """Page size of a new file. A commit writes whole pages, so small ones suit short messages."""
 
 
 def open_connection(path: str, *, busy_handler: "BusyHandler | None" = None) -> apsw.Connection:
-    """Open a connection that can write, and create the file or run its missing migrations."""
+    """Open a connection that can write, and create the file or run its missing migrations.
+
+    Raises:
+        StoreReadOnly: the file is on a read-only file system.
+    """
+    if is_on_read_only_file_system(path):
+        raise StoreReadOnly(f"sqlite:///{path}", "is on a read-only file system")
     db = _connect(path, busy_handler, create=True)
     try:
         _migrate(db, path)
@@ -72,19 +82,68 @@ def open_connection(path: str, *, busy_handler: "BusyHandler | None" = None) -> 
 
 def open_reader(path: str, *, busy_handler: "BusyHandler | None" = None) -> apsw.Connection:
     """Open a read-only connection to a file that `open_connection` has created or migrated."""
+    if is_on_read_only_file_system(path):
+        return _open_immutable(path)
     db = _connect(path, busy_handler, create=False)
     db.execute("PRAGMA query_only = ON")
     return db
 
 
+def is_on_read_only_file_system(path: str) -> bool:
+    try:
+        return bool(os.statvfs(os.path.dirname(path) or ".").f_flag & os.ST_RDONLY)  # noqa: PTH120 - called by every open
+    except (OSError, AttributeError):  # the folder does not exist, or this is Windows
+        return False
+
+
+def _open_immutable(path: str) -> apsw.Connection:
+    """Open a file that cannot change, so that SQLite needs no lock and no shared memory, which it could not create.
+
+    Raises:
+        StoreReadOnly: the newest commits are in a write-ahead log, which cannot be read this way.
+        StoreRejected: the file has not the schema of this version.
+    """
+    store = f"sqlite:///{path}"
+    if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):  # noqa: PTH110, PTH202
+        problem = (
+            "has a write-ahead log, which cannot be read on a read-only file system; open a copy that can be written"
+        )
+        raise StoreReadOnly(store, problem)
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOMUTEX | apsw.SQLITE_OPEN_URI
+    db = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags)
+    try:
+        is_current = _is_current(db, path)
+    except BaseException:
+        db.close()
+        raise
+    if not is_current:
+        db.close()
+        raise StoreReadOnly(store, "has an older schema, which cannot be migrated on a read-only file system")
+    return db
+
+
 def _connect(path: str, busy_handler: "BusyHandler | None", *, create: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
+    if create and path != ":memory:":
+        _create_private_file(path)
     db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_CREATE if create else flags)
-    db.set_busy_handler(busy_handler or BusyHandler())
-    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # plans do not depend on values, so a statement is planned only once
-    for setting in _SETTINGS:
-        db.execute(setting)
+    try:
+        db.set_busy_handler(busy_handler or BusyHandler())
+        db.config(
+            apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1
+        )  # plans do not depend on values: a statement is planned only once
+        for setting in _SETTINGS:
+            db.execute(setting)
+    except BaseException:
+        db.close()
+        raise
     return db
+
+
+def _create_private_file(path: str) -> None:
+    """Create the file, readable by its owner only. SQLite gives the write-ahead log the same permissions."""
+    with suppress(OSError):  # it exists, or SQLite reports the problem
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 class BusyHandler:
@@ -116,10 +175,11 @@ def _migrate(db: apsw.Connection, path: str) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         if not _is_current(db, path):
-            for number, script in migrations():
-                if number > _version(db):
-                    db.execute(script)
-                    db.execute(f"PRAGMA user_version = {number}")
+            for migration in migrations():
+                if migration.number > _version(db):
+                    db.execute(migration.script)
+                    db.execute("INSERT INTO setting (name, value) VALUES (?, ?)", migration.setting)
+                    db.execute(f"PRAGMA user_version = {migration.number}")
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute("COMMIT")
     finally:
@@ -128,14 +188,18 @@ def _migrate(db: apsw.Connection, path: str) -> None:
 
 
 def _is_current(db: apsw.Connection, path: str) -> bool:
-    version, newest = _version(db), migrations()[-1][0]
+    version, newest = _version(db), migrations()[-1].number
     application_id = db.execute("PRAGMA application_id").get
     if application_id != APPLICATION_ID and (version or db.execute("SELECT count(*) FROM sqlite_schema").get):
         raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
     if version > newest:
         problem = f"has schema version {version}, but this version supports up to {newest}; upgrade minutebook"
-        raise StoreUnavailable(f"sqlite:///{path}", problem)
-    return bool(version == newest)
+        raise StoreRejected(f"sqlite:///{path}", problem)
+    if version:
+        require_unchanged(
+            f"sqlite:///{path}", migrations(), version, dict(db.execute("SELECT name, value FROM setting"))
+        )
+    return version == newest
 
 
 def _enable_wal(db: apsw.Connection) -> None:
@@ -161,11 +225,6 @@ def _version(db: apsw.Connection) -> int:
     return version
 
 
-@lru_cache(maxsize=1)
-def migrations() -> list[tuple[int, str]]:
-    """The numbers and scripts of the migrations, in order. Comments are removed: SQLite would store them in every file."""
-    folder = files("minutebook.store.sqlite").joinpath("migrations")
-    scripts = [script for script in folder.iterdir() if script.name.startswith("0")]
-    return sorted(
-        (int(script.name.split("_")[0]), _SQL_COMMENT.sub("", script.read_text(encoding="utf-8"))) for script in scripts
-    )
+def migrations() -> Sequence[Migration]:
+    """The migrations, in order."""
+    return load_migrations("minutebook.store.sqlite")

@@ -5,7 +5,7 @@ other in the table. Appends are the most frequent operation, so an append execut
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
@@ -14,19 +14,18 @@ import apsw
 
 from minutebook.errors import IdempotencyConflict
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.message import MessageRole, text_of
+from minutebook.record.message import MessageRole
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import MAX_INLINE_BYTES, Packed, compress, decompress, microseconds, unpack
 from minutebook.store.rules import header_after_append, new_header, require_recipient, require_version
 from minutebook.store.sql import documents, headers
 from minutebook.store.sql.entries import ROLE_NUMBERS, ROLES
+from minutebook.store.sql.tokens import KEY_SHIFT, entry_tokens, load_mode
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
-from minutebook.store.sqlite import leases
+from minutebook.store.sqlite import leases, search
 from minutebook.store.sqlite.commit import WriteConnection
-from minutebook.store.types import ConversationHeader, require_active_lease
+from minutebook.store.types import ConversationHeader, require_own_lease
 
-KEY_SHIFT: Final = 32
-"""Number of bits of the position in an entry's key."""
 INSERT: Final = (
     "INSERT INTO entry (key, role, turn, evaluation, sequence, created_at, source, text, rest)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -38,7 +37,6 @@ _UPDATE_HEADER: Final = (
     "UPDATE conversation SET version = ?, length = ?, turns = ?, lead = ?, open_at = ?, open_calls = ?, updated_at = ?"
     " WHERE number = ?"
 )
-_MARK_UNINDEXED: Final = "INSERT OR IGNORE INTO unindexed VALUES (?)"
 _SELECT_EARLIER_APPEND: Final = "SELECT digest, version FROM idempotency_key WHERE conversation = ? AND key = ?"
 Sources: TypeAlias = dict[tuple[str | None, str | None], int | None]
 """(provider, model) → the number of its row in `source`."""
@@ -62,7 +60,7 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
                 await _release_lease(tx, command)
             return int(version)
     if command.lease is not None:
-        require_active_lease(await leases.find(tx, tx.tenant, conversation), command.lease, at)
+        require_own_lease(await leases.find(tx, tx.tenant, conversation), command.lease)
     require_version(row.conversation if row else None, conversation, command.expected_version)
     if command.documents:
         needs_bodies = not all(document.replace for document in command.documents)
@@ -87,13 +85,24 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
     if not is_new:
         writable.defer(_UPDATE_HEADER, [_header_update(row.number, after)])
     writable.defer(INSERT, rows)
-    if row.number not in writable.marked_unindexed:
-        writable.marked_unindexed.add(row.number)
-        writable.defer(_MARK_UNINDEXED, [(row.number,)])
+    writable.defer(search.INSERT, await _index_rows(writable, tx, row, command))
     writable.conversations[cache_key] = ConversationRow(row.number, after, row.lineage)
     if command.release:
         await _release_lease(tx, command)
     return after.version
+
+
+async def _index_rows(
+    writable: WriteConnection, tx: SqlTransaction, row: ConversationRow, command: AppendCommand
+) -> list[tuple[int, str]]:
+    """The rows of the search index for appended entries."""
+    if writable.search_mode is None:
+        writable.search_mode = await load_mode(tx)
+    pairs = enumerate(
+        zip(command.packed, command.messages, strict=True), entry_key(row.number, row.conversation.length)
+    )
+    tokens = ((key, entry_tokens(row, message, entry.role, writable.search_mode)) for key, (entry, message) in pairs)
+    return [search.index_row(key, entry_tokens) for key, entry_tokens in tokens if entry_tokens]
 
 
 async def _release_lease(tx: SqlTransaction, command: AppendCommand) -> None:
@@ -166,10 +175,6 @@ def position_of(key: int) -> int:
     return key & _POSITION_MASK
 
 
-def conversation_number(key: int) -> int:
-    return key >> KEY_SHIFT
-
-
 def unpack_rows(db: apsw.Connection, entry_rows: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
     """The positions and entries of rows of `SELECT`."""
     sources: dict[int | None, tuple[str | None, str | None]] = {None: (None, None)}
@@ -182,17 +187,6 @@ def unpack_rows(db: apsw.Connection, entry_rows: Iterable[Sequence[Any]]) -> tup
         entries.append(unpack(Packed(ROLES[role], evaluation, sequence, created_at, *sources[source], *pieces)))
         positions.append(position_of(key))
     return positions, entries
-
-
-def searchable_texts(db: apsw.Connection, start: int, stop: int) -> Iterator[tuple[int, str]]:
-    """The keys and texts of the entries in a range of keys, without reading the rest of the entries."""
-    query = "SELECT key, text, rest FROM entry WHERE key >= ? AND key < ? ORDER BY key"
-    for key, text, rest in rows(db, query, (start, stop)):
-        piece = _read_piece(db, text)
-        if piece is None:
-            yield key, text_of(json.loads((_read_piece(db, rest) or b"{}").decode("utf-8", "surrogatepass")))
-        else:
-            yield key, piece.decode("utf-8", "surrogatepass")
 
 
 def delete(db: apsw.Connection, start: int, stop: int) -> int:

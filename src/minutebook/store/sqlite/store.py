@@ -18,27 +18,26 @@ from weakref import WeakSet
 
 import apsw
 
-from minutebook.errors import StoreUnavailable
-from minutebook.store.backend import AppendCommand, SearchQuery
+from minutebook.errors import StoreReadOnly, StoreUnavailable
+from minutebook.store.backend import AppendCommand
 from minutebook.store.base import ConversationStore
 from minutebook.store.codec import microseconds
 from minutebook.store.rules import now
-from minutebook.store.sql import documents, headers
+from minutebook.store.search import search_mode
+from minutebook.store.sql import documents
 from minutebook.store.sql.backend import MAX_INLINE_ROWS, SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction, TooManyEntries
 from minutebook.store.sqlite import leases
 from minutebook.store.sqlite.commit import WriteConnection, file_identity
 from minutebook.store.sqlite.connection import BusyHandler, map_errors, open_reader, store_error
 from minutebook.store.sqlite.entries import append
-from minutebook.store.sqlite.search import has_unindexed, index_next_batch, search
+from minutebook.store.sqlite.settings import SqliteSettings
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.sqlite.writer import Writer
-from minutebook.store.types import LEASE_GRACE, Lease, Page, SearchHit
+from minutebook.store.types import LEASE_GRACE, Lease
 
 T = TypeVar("T")
 READER_THREADS: Final = 4
-MAX_UNINDEXED: Final = 20_000
-"""Number of appended entries after which indexing starts without waiting for idle time."""
 SLOW_READ_SECONDS: Final = 0.01
 """A read that blocks an event loop for longer counts as slow. A lower value would mistake a busy CPU for a slow disk."""
 MAX_SLOW_SHARE: Final = 0.05
@@ -48,24 +47,27 @@ MAX_SLOW_SHARE: Final = 0.05
 class SqliteEngine:
     """The writer and the reader threads that all stores on one file share."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, search_mode: str | None = None) -> None:
         self.url = f"sqlite:///{path}"
         self._path = str(Path(path).absolute())
-        self._writer = Writer(self.url, self._path, idle_work=_index_full_blocks)
+        self.settings = SqliteSettings(self.url, search_mode)
+        self._writer = Writer(self.url, self._path, prepare=self.settings.check)
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"reader of {path}")
         self._thread_state = threading.local()
         """The connection of the current thread, the identity of its file, and its busy handler."""
         self._connections: WeakSet[apsw.Connection] = WeakSet()
         """Open connections of reading threads. One whose thread has ended is closed and no longer here."""
         self._open = self._closed = False
-        self._unindexed = 0
         self._inline_reads_from = 0.0
         """Until this time (monotonic), reads do not run inline."""
 
     async def start(self) -> None:
-        """Create the file or run its missing migrations, once."""
+        """Create the file or run its missing migrations, once. A file that cannot be written is opened for reading."""
         if not self._open:
-            await self._writer.write(lambda _writable: None, cache_safe=True)
+            try:
+                await self._writer.write(lambda _writable: None, cache_safe=True)
+            except StoreReadOnly:
+                await asyncio.get_running_loop().run_in_executor(self._readers, self._read, self.settings.check)
             self._open = True
 
     async def write(
@@ -81,26 +83,6 @@ class SqliteEngine:
         return await self._writer.write(
             work, cache_safe=cache_safe, exclusive=exclusive, no_fsync=no_fsync, inline_ok=inline_ok
         )
-
-    def schedule_indexing(self, count: int) -> None:
-        """Index `count` appended entries when the writer is idle, or soon if too many are not indexed yet."""
-        self._writer.schedule_idle_work()
-        self._unindexed += count
-        if self._unindexed >= MAX_UNINDEXED:
-            self._unindexed = 0
-            self._index_in_background()
-
-    def _index_in_background(self, writable: WriteConnection | None = None) -> None:
-        """Index all full blocks, one batch per job, so that other jobs run in between."""
-        if writable is None or _index_full_blocks(writable):
-            with suppress(StoreUnavailable):  # the store was closed; the next search indexes the rest
-                self._writer.run_in_background(self._index_in_background)
-
-    async def index_all(self) -> None:
-        """Index all entries, including those that other processes have appended."""
-        has_more = await self.read(has_unindexed)
-        while has_more:
-            has_more = await self.write(_index_batch, cache_safe=True)
 
     async def read(
         self, work: Callable[[apsw.Connection], T], *, inline_work: Callable[[apsw.Connection], T] | None = None
@@ -175,16 +157,6 @@ class SqliteEngine:
         self._writer.close()
 
 
-def _index_batch(writable: WriteConnection, *, full_blocks_only: bool = False) -> bool:
-    """Index some entries; return whether there are more. All caches but `marked_unindexed` stay valid."""
-    writable.marked_unindexed.clear()
-    return index_next_batch(writable.db, full_blocks_only=full_blocks_only)
-
-
-def _index_full_blocks(writable: WriteConnection) -> bool:
-    return _index_batch(writable, full_blocks_only=True)
-
-
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends, and return its result."""
     try:
@@ -202,6 +174,9 @@ class SqliteBackend(SqlBackend):
         super().__init__(tenant=tenant, clock=clock)
         self._engine = engine
 
+    def use_keys(self, key_ids: Sequence[str]) -> None:
+        self._engine.settings.key_ids = key_ids
+
     async def open(self) -> None:
         await self._engine.start()
 
@@ -214,7 +189,6 @@ class SqliteBackend(SqlBackend):
         Raises:
             StoreUnavailable: another process is reading, so the log could not be emptied.
         """
-        await self._engine.index_all()
         await self.write(self._sweep, cache_safe=True)
 
         def work(writable: WriteConnection) -> None:
@@ -235,9 +209,7 @@ class SqliteBackend(SqlBackend):
             return run(append(writable, tx, command, self.now()))
 
         inline_ok = len(command.packed) <= MAX_INLINE_ROWS
-        version = await self._engine.write(work, cache_safe=True, inline_ok=inline_ok)
-        self._engine.schedule_indexing(len(command.packed))
-        return version
+        return await self._engine.write(work, cache_safe=True, inline_ok=inline_ok)
 
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
         return await self._write_leases(lambda tx: leases.acquire(tx, conversation, holder, seconds, self.now()))
@@ -250,16 +222,6 @@ class SqliteBackend(SqlBackend):
 
     async def _write_leases(self, work: TransactionFunction[T]) -> T:
         return await self.write(work, inline_ok=True, cache_safe=True, no_fsync=True)
-
-    async def search(self, query: SearchQuery) -> Page[SearchHit]:
-        await self._engine.index_all()
-
-        def work(db: apsw.Connection) -> Page[SearchHit]:
-            tx = SqliteTransaction(db, self.tenant)
-            within = None if query.conversation is None else run(headers.get(tx, query.conversation))
-            return search(db, self.tenant, query, within)
-
-        return await self._engine.read(work)
 
     async def read(
         self,
@@ -301,7 +263,11 @@ class SqliteStore(ConversationStore):
         tenant: str = "default",
         clock: Callable[[], datetime] = now,
         expire_after: timedelta | None = None,
+        search: bool | str | None = None,
     ) -> None:
         self.path = path
-        self._engine = SqliteEngine(path)
-        super().__init__(SqliteBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)
+        engine = SqliteEngine(path, search_mode(search))
+        self.settings = engine.settings
+        self.sqlite_backend = SqliteBackend(engine, tenant=tenant, clock=clock)
+        self._engine = engine
+        super().__init__(self.sqlite_backend, expire_after=expire_after)

@@ -9,10 +9,13 @@ from typing import Any
 import apsw
 
 from minutebook.record.entry import ConversationEntry
-from minutebook.store.codec import Packed
+from minutebook.store.codec import Packed, unpack
+from minutebook.store.search import IndexQuery
+from minutebook.store.sql.tokens import entry_tokens, load_mode
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
 from minutebook.store.sqlite import search
 from minutebook.store.sqlite.entries import INSERT, SELECT, delete, entry_key, entry_rows, unpack_rows
+from minutebook.wire.chat import entry_to_provider_message
 
 
 @dataclass(slots=True, eq=False)
@@ -53,27 +56,29 @@ class SqliteTransaction(SqlTransaction):
 
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
         self.db.executemany(INSERT, entry_rows(self.db, row, position, turns, packed, {}))
+        mode = await load_mode(self)
+        for key, entry in enumerate(map(unpack, packed), entry_key(row.number, position)):
+            tokens = entry_tokens(row, entry_to_provider_message(entry), entry.role, mode)
+            if tokens:
+                await self.write_tokens(key, tokens)
 
     async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
-        start, stop = entry_key(row.number, position), entry_key(row.number, position + 1)
-        blocks = search.delete_blocks(self.db, start, stop)
-        delete(self.db, start, stop)
+        await self.delete_entries(row, position, position + 1)
         await self.write_entries(row, position, turns, [packed])
-        search.index_blocks(self.db, blocks)
 
     async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:
-        """Delete entries. Those that share a block of the search index with them are indexed again."""
         self._delete(entry_key(row.number, start), entry_key(row.number, stop))
 
     async def delete_all_entries(self, rows: Sequence[ConversationRow]) -> None:
         for row in rows:
             self._delete(entry_key(row.number, 0), entry_key(row.number + 1, 0))
-            self.db.execute("DELETE FROM unindexed WHERE conversation = ?", (row.number,))
 
     def _delete(self, start: int, stop: int) -> None:
-        blocks = search.delete_blocks(self.db, start, stop)
         delete(self.db, start, stop)
-        search.index_blocks(self.db, blocks)
+        search.delete_tokens(self.db, start, stop)
 
-    async def index(self, row: ConversationRow, start: int, stop: int) -> None:
-        search.index(self.db, row.number, start, stop)
+    async def write_tokens(self, key: int, tokens: Sequence[str]) -> None:
+        self.db.execute(search.INSERT, search.index_row(key, tokens))
+
+    async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
+        return search.find_keys(self.db, query, start, stop, limit)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from time import monotonic, sleep
+from time import sleep
 from typing import Any, Final, TypeVar
 
 import apsw
@@ -32,20 +32,14 @@ FAST_SYNC_SECONDS: Final = 0.002
 """If the last sync took longer, the next group does not run inline."""
 YIELD_SECONDS: Final = 0.001
 """Pause of the writer thread after a group, if event loops wait for the connection."""
-IDLE_SECONDS: Final = 0.2
-"""Time without writes after which idle work runs."""
 
 
 class Writer:
-    """Runs write jobs on its own connection, and `idle_work` when there are none.
+    """Runs write jobs on its own connection, which is given to `prepare` when it is opened."""
 
-    `idle_work` returns whether there is more to do.
-    """
-
-    def __init__(self, store: str, path: str, idle_work: Callable[[WriteConnection], bool]) -> None:
+    def __init__(self, store: str, path: str, prepare: Callable[[apsw.Connection], None]) -> None:
         self._store = store
-        self._idle_work = idle_work
-        self._committer = Committer(store, path)
+        self._committer = Committer(store, path, prepare)
         self._connection_lock = threading.Lock()
         self._thread_waits = False
         """The writer thread wants the connection; inline groups must not overtake it."""
@@ -62,8 +56,6 @@ class Writer:
         self._queue_ended = False
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._has_idle_work = False
-        self._last_inline_write = 0.0
 
     # On the event loop's thread
 
@@ -156,23 +148,12 @@ class Writer:
             committer.busy_handler.fail_fast = False
             self._connection_lock.release()
             self._wake_lock_waiters()
-        self._last_inline_write = monotonic()
         if committer.needs_checkpoint:
             self._submit_or_fail([])
         # Jobs that found the database locked by another process are left to the writer thread, which may wait.
         return [result for result in results if not _is_busy(result.error)]
 
     # On any thread
-
-    def run_in_background(self, work: Callable[[WriteConnection], object]) -> None:
-        """Queue a job whose result and errors are ignored. It must be `cache_safe`."""
-        self._submit([WriteJob(work)])
-
-    def schedule_idle_work(self) -> None:
-        """Run `idle_work` after `IDLE_SECONDS` without writes."""
-        if not self._has_idle_work:
-            self._has_idle_work = True
-            self._submit_or_fail([])
 
     def close(self) -> None:
         """Run the jobs that are queued, then close the file."""
@@ -238,14 +219,7 @@ class Writer:
     def _next_group(self) -> list[WriteJob] | None:
         """Wait for jobs, and return as many as fit into a group; None when the writer is closed."""
         if not self._pending and not self._queue_ended:
-            try:
-                jobs = self._queue.get(timeout=IDLE_SECONDS if self._has_idle_work else None)
-            except Empty:
-                if monotonic() - self._last_inline_write < IDLE_SECONDS:
-                    return []
-                self._has_idle_work = False
-                return [WriteJob(self._run_idle_work)]
-            self._add_pending(jobs)
+            self._add_pending(self._queue.get())
         while not self._queue_ended and len(self._pending) < MAX_GROUP_JOBS:
             try:
                 self._add_pending(self._queue.get_nowait())
@@ -263,10 +237,6 @@ class Writer:
     def _add_pending(self, jobs: Sequence[WriteJob] | None) -> None:
         self._queue_ended = jobs is None
         self._pending.extend(jobs or ())
-
-    def _run_idle_work(self, writable: WriteConnection) -> None:
-        if self._idle_work(writable):
-            self._has_idle_work = True
 
 
 def send_results(results: Sequence[JobResult]) -> None:

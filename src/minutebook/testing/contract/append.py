@@ -212,12 +212,12 @@ class AppendContract:
 
     @scenario
     async def test_names_are_exact_and_not_empty(self, store: ConversationStore) -> None:
-        names = ["a", "A", "a ", "á", "a\u0301", "a/b", "a:b", "a'b", "%", "_", "日本", "x" * 512]
+        names = ["a", "A", "a ", "á", "a\u0301", "a/b", "a:b", "a'b", "%", "_", "日本", "x" * 512, "🙂" * 128]
         for name in names:
             await store.append(name, text_entries(name))
         for name in names:
             assert texts((await store.load(name)).entries) == [name]
-        for wrong in ("", "\0", "a\ud800", "x" * 513):
+        for wrong in ("", "\0", "a\ud800", "x" * 513, "🙂" * 129):
             await expect_error(InvalidSetting, store.append(wrong, text_entries("x")))
             await expect_error(InvalidSetting, store.append("new", text_entries("x"), recipient=wrong))
             await expect_error(InvalidSetting, store.append("new", text_entries("x"), idempotency_key=wrong))

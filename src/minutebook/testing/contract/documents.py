@@ -190,7 +190,7 @@ class DocumentContract:
     @scenario
     async def test_kinds_and_ids_are_names(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"))
-        names = ["a", "A", "a ", "a:b", "b:a", "%", "日本", "🙂" * 512]
+        names = ["a", "A", "a ", "a:b", "b:a", "%", "日本", "🙂" * 128]
         for kind in names:
             for name in names:
                 await store.put_document("a", NewDocument(kind, name, {"is": f"{kind}/{name}"}))
@@ -198,7 +198,7 @@ class DocumentContract:
             assert await _names(store, "a", kind) == names
             for name in names:
                 assert (await store.document(kind, name)).body == {"is": f"{kind}/{name}"}
-        for wrong in ("", "\0", "a\ud800", "x" * 513):
+        for wrong in ("", "\0", "a\ud800", "x" * 513, "🙂" * 129):
             await expect_error(InvalidSetting, store.put_document("a", NewDocument(wrong, "x", {})))
             await expect_error(InvalidSetting, store.put_document("a", NewDocument("x", wrong, {})))
             await expect_error(InvalidSetting, store.document("x", wrong))

@@ -72,19 +72,30 @@ class LeaseContract:
         assert texts((await store.load("a")).entries) == ["mine", "still mine"]
 
     @scenario
-    async def test_an_expired_lease_that_nobody_took_can_be_renewed(self, store: ConversationStore) -> None:
-        lease = await store.acquire_lease("a", "w1", seconds=0.001)
-        while True:
-            try:
-                await store.append("a", text_entries("1"), lease=lease)
-            except LeaseLost:
-                break
+    async def test_an_expired_lease_can_be_used_until_another_holder_has_it(self, store: ConversationStore) -> None:
+        lease = await store.acquire_lease("a", "w1", seconds=0.02)
+        await store.acquire_lease("ends later", "w1", seconds=0.02)
+        await _acquire_when_free(store, "ends later", "w2")
 
-        renewed = await store.renew_lease(lease, seconds=60)
-
+        assert await store.append("a", text_entries("1"), lease=lease) == 1
+        assert await store.append("a", text_entries("2"), lease=lease, expected_version=1) == 2
+        renewed = await store.renew_lease(lease, seconds=0.02)
         assert renewed.fence == lease.fence
-        assert await store.append("a", text_entries("2"), lease=renewed) > 0
-        await expect_error(ConversationBusy, store.acquire_lease("a", "w2", seconds=60))
+        assert renewed.until > lease.until
+        next_lease = await _acquire_when_free(store, "a", "w2")
+        await expect_error(LeaseLost, store.renew_lease(renewed, seconds=60))
+        await store.release_lease(renewed)
+        await expect_error(LeaseLost, store.append("a", text_entries("late"), lease=renewed, expected_version=2))
+        assert await store.append("a", text_entries("3"), lease=next_lease) == 3
+
+    @scenario
+    async def test_an_expired_lease_can_be_released(self, store: ConversationStore) -> None:
+        lease = await store.acquire_lease("a", "w1", seconds=0.02)
+        await store.acquire_lease("ends later", "w1", seconds=0.02)
+        await _acquire_when_free(store, "ends later", "w2")
+
+        assert await store.append("a", text_entries("1"), lease=lease, release=True) == 1
+        await expect_error(LeaseLost, store.renew_lease(lease, seconds=60))
 
     @scenario
     async def test_the_leases_of_all_tenants_are_renewed_together(self, store: ConversationStore) -> None:

@@ -1,16 +1,16 @@
-"""Tests of list, search, export and import, which all work in pages."""
+"""Tests of list, export and import, which all work in pages."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from minutebook.errors import (
-    ConversationNotFound,
     IdempotencyConflict,
     InvalidSetting,
     UnreadableInput,
     VersionConflict,
 )
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import ConversationHeader, ConversationStatus, SearchHit
+from minutebook.store.types import ConversationHeader, ConversationStatus
 from minutebook.testing.contract.samples import (
     entries_of,
     expect_error,
@@ -36,27 +36,8 @@ async def list_all(
             return items
 
 
-async def search_all(
-    store: ConversationStore, query: str, limit: int, conversation: str | None = None
-) -> list[SearchHit]:
-    items: list[SearchHit] = []
-    cursor = None
-    while True:
-        page = await store.search(query, conversation=conversation, cursor=cursor, limit=limit)
-        assert len(page.items) <= limit
-        items += page.items
-        cursor = page.cursor
-        if cursor is None:
-            return items
-
-
-def hit_positions(hits: list[SearchHit]) -> set[tuple[str, int]]:
-    assert len(hits) == len({(hit.conversation, hit.position) for hit in hits})
-    return {(hit.conversation, hit.position) for hit in hits}
-
-
 class ListContract:
-    """Tests of list and search."""
+    """Tests of list."""
 
     @scenario
     async def test_pages_have_every_conversation_once_newest_first(self, store: ConversationStore) -> None:
@@ -100,72 +81,6 @@ class ListContract:
             await expect_error(InvalidSetting, store.search("x", cursor=cursor))
         await expect_error(InvalidSetting, store.list(status="asleep"))  # type: ignore[arg-type]
 
-    @scenario
-    async def test_a_search_finds_the_entries_that_have_every_word(self, store: ConversationStore) -> None:
-        chat = [
-            "Order 48213 is LATE",
-            "late order",
-            "the order",
-            "bestellung spät",
-            "日本語のテキスト",
-            "naïve CAFÉ",
-            "ord",
-        ]
-        await store.append("a", text_entries(*chat), recipient="alice")
-        await store.append("b", entries_of([{"role": "user", "content": [{"type": "text", "text": "a late order"}]}]))
-
-        expected = {
-            "order": {("a", 0), ("a", 1), ("a", 2), ("b", 0)},
-            "late ORDER": {("a", 0), ("a", 1), ("b", 0)},
-            "48213": {("a", 0)},
-            "SPÄT": {("a", 3)},
-            "日本": {("a", 4)},
-            "café": {("a", 5)},
-            "cafe\u0301": {("a", 5)},
-            "nothing": set(),
-            "order nothing": set(),
-            'order" OR "x': set(),
-            "order -late!": {("a", 0), ("a", 1), ("b", 0)},
-        }
-        for query, positions in expected.items():
-            assert hit_positions(await search_all(store, query, 100)) == positions, query
-        assert hit_positions(await search_all(store, "order", 1)) == expected["order"]
-        assert {hit.conversation for hit in (await store.search("order", recipient="alice")).items} == {"a"}
-        assert hit_positions(await search_all(store, "order", 2, "a")) == {("a", 0), ("a", 1), ("a", 2)}
-        for hit in (await store.search("order")).items:
-            assert hit.entry == (await store.load(hit.conversation, since=hit.position, limit=1)).entries[0]
-        for empty in ("", " ", "…!", "\0", "\ud800"):
-            await expect_error(InvalidSetting, store.search(empty))
-        await expect_error(ConversationNotFound, store.search("order", conversation="unknown"))
-
-    @scenario
-    async def test_newest_entries_of_a_conversation_are_found_first(self, store: ConversationStore) -> None:
-        await store.append("a", text_entries(*["word"] * 9))
-
-        assert [hit.position for hit in await search_all(store, "word", 4)] == list(reversed(range(9)))
-
-    @scenario
-    async def test_an_entry_that_forks_share_is_found_once(self, store: ConversationStore) -> None:
-        await store.append("a", text_entries("shared word", "word"))
-        await store.fork("a", "b", at=1)
-        await store.append("b", text_entries("another word"))
-        await store.fork("b", "c")
-
-        assert hit_positions(await search_all(store, "word", 1)) == {("a", 0), ("a", 1), ("b", 1)}
-        assert hit_positions(await search_all(store, "word", 1, "b")) == {("b", 0), ("b", 1)}
-        assert hit_positions(await search_all(store, "word", 1, "c")) == {("c", 0), ("c", 1)}
-
-    @scenario
-    async def test_purged_entries_are_not_found(self, store: ConversationStore) -> None:
-        await store.append("a", text_entries("word", "word", "word"))
-        await store.fork("a", "b", at=1)
-        await store.add_fold("a", summary_fold("f", 0, 2))
-        await store.purge("a", before=2)
-
-        assert hit_positions(await search_all(store, "word", 5)) == {("a", 2)}
-        assert hit_positions(await search_all(store, "word", 5, "a")) == {("a", 2)}
-        assert hit_positions(await search_all(store, "word", 5, "b")) == {("b", 0)}
-
 
 class TransferContract:
     """Tests of export and import."""
@@ -191,8 +106,7 @@ class TransferContract:
         assert all(line.isascii() and "\n" not in line for line in lines)
         original, imported = await store.load("a"), await other.load("a")
         assert (imported.entries, imported.folds, imported.pins) == (original.entries, original.folds, original.pins)
-        for name in ("recipient", "status", "labels", "length", "turns", "lead", "open_calls", "open_at"):
-            assert getattr(imported.conversation, name) == getattr(original.conversation, name), name
+        assert replace(imported.conversation, tenant=store.tenant, version=1) == original.conversation  # also its times
         assert [(stored.fold, stored.undone_at is None) for stored in await other.folds("a")] == [
             (stored.fold, stored.undone_at is None) for stored in await store.folds("a")
         ]

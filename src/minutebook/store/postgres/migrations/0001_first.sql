@@ -14,8 +14,6 @@ CREATE TABLE minutebook.conversation (
     turns integer NOT NULL,
     lead integer NOT NULL,
     first integer NOT NULL,
-    indexed integer NOT NULL,                       -- entries before this position are in the search index
-    has_unindexed boolean NOT NULL DEFAULT false,   -- whether there are entries after `indexed`
     open_at integer,
     open_calls text,                                -- JSON, in ASCII
     labels text,                                    -- JSON, in ASCII
@@ -34,7 +32,6 @@ CREATE INDEX conversation_by_recipient ON minutebook.conversation (tenant, recip
     WHERE recipient <> id;                          -- otherwise the id finds it
 CREATE INDEX conversation_by_status ON minutebook.conversation (tenant, status, created_at DESC, id);
 CREATE INDEX conversation_by_origin ON minutebook.conversation (tenant, origin) WHERE origin IS NOT NULL;
-CREATE INDEX conversation_unindexed ON minutebook.conversation (tenant, number) WHERE has_unindexed;
 
 CREATE TABLE minutebook.entry (
     conversation bigint NOT NULL,
@@ -130,16 +127,22 @@ ALTER TABLE minutebook.lease
     ADD COLUMN holder text COLLATE "C" NOT NULL, ALTER COLUMN holder SET STORAGE PLAIN,
     ADD PRIMARY KEY (tenant, id);
 
--- The search index: a Bloom filter of the words of each range of entries, see search.py.
+-- The search index: the tokens of each entry and fold, see store/search.py. The owner's function `search` reads it.
 CREATE TABLE minutebook.word (
-    conversation bigint NOT NULL,
-    start integer NOT NULL,
-    stop integer NOT NULL
+    key bigint NOT NULL,                            -- conversation number * 2^32 + position
+    part integer NOT NULL,                          -- counts the rows of an entry that does not fit into one
+    tenant text COLLATE "C" NOT NULL,
+    words tsvector NOT NULL,
+    PRIMARY KEY (tenant, key, part)
 );
-ALTER TABLE minutebook.word
-    ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
-    ADD COLUMN words bytea NOT NULL, ALTER COLUMN words SET STORAGE PLAIN,
-    ADD PRIMARY KEY (tenant, conversation, start);
+CREATE INDEX word_by_word ON minutebook.word USING gin (words) WITH (gin_pending_list_limit = 512);
+ALTER TABLE minutebook.word ALTER COLUMN words SET STATISTICS 0;
+
+-- Settings of the database that all its processes share.
+CREATE TABLE minutebook.setting (
+    name text PRIMARY KEY,
+    value text NOT NULL
+);
 
 -- Tables that contain deleted rows until the next vacuum. Rows are only added, so that no transaction waits for another.
 -- Not per tenant, since it only names tables.
@@ -224,9 +227,11 @@ END
 $$;
 
 GRANT USAGE ON SCHEMA minutebook TO minutebook_app;
-GRANT SELECT, INSERT, UPDATE, DELETE ON minutebook.conversation, minutebook.payload, minutebook.fold, minutebook.word,
-    minutebook.document, minutebook.lease TO minutebook_app;
-GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.idempotency_key TO minutebook_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON minutebook.conversation, minutebook.payload, minutebook.fold, minutebook.document,
+    minutebook.lease TO minutebook_app;
+GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.idempotency_key, minutebook.word
+    TO minutebook_app;
+GRANT SELECT, INSERT, UPDATE ON minutebook.setting TO minutebook_app;
 GRANT SELECT, INSERT ON minutebook.tombstone TO minutebook_app;
 GRANT USAGE ON SEQUENCE minutebook.fence TO minutebook_app;
 
@@ -260,15 +265,14 @@ BEGIN
     ) LOOP
         IF change.number IS NOT NULL THEN
             UPDATE minutebook.conversation SET version = change.version, length = change.length, turns = change.turns,
-                lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at,
-                has_unindexed = true
+                lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at
             WHERE tenant = tenant_id AND number = change.number AND version = change.expected_version;
             is_stale := NOT FOUND;
         ELSE
             INSERT INTO minutebook.conversation (tenant, id, recipient, status, version, length, turns, lead, first,
-                indexed, has_unindexed, open_at, open_calls, labels, created_at, updated_at, status_updated_at)
+                open_at, open_calls, labels, created_at, updated_at, status_updated_at)
             VALUES (tenant_id, change.id, change.recipient, change.status, change.version, change.length, change.turns,
-                change.lead, 0, 0, true, change.open_at, change.open_calls, change.labels, change.created_at,
+                change.lead, 0, change.open_at, change.open_calls, change.labels, change.created_at,
                 change.updated_at, change.created_at)
             ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO change.number;
             -- The tombstone is checked after the insert, so that a concurrent erasure cannot be missed.
@@ -302,6 +306,11 @@ BEGIN
     FROM jsonb_to_recordset(changes -> 'entries') AS new (
         ordinal integer, position integer, role smallint, turn integer, metadata bytea, text bytea, rest bytea
     );
+    IF changes ? 'words' THEN
+        INSERT INTO minutebook.word (tenant, key, part, words)
+        SELECT tenant_id, (numbers[new.ordinal] << 32) + new.position, new.part, new.words::tsvector
+        FROM jsonb_to_recordset(changes -> 'words') AS new (ordinal integer, position bigint, part integer, words text);
+    END IF;
     IF changes ? 'idempotency_keys' THEN
         INSERT INTO minutebook.idempotency_key (tenant, conversation, key, digest, version)
         SELECT tenant_id, numbers[new.ordinal], new.key, new.digest, new.version
@@ -423,7 +432,7 @@ BEGIN
         set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
     SELECT number, length, turns, lead, first, lineage, json_build_array(
         number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels,
-        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, indexed
+        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage
     )::text AS columns
     INTO header FROM minutebook.conversation WHERE tenant = tenant_id AND id = conversation_id;
     IF NOT FOUND THEN
@@ -585,5 +594,51 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION minutebook.mark_removed FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION minutebook.mark_removed TO minutebook_app;
+-- The keys of the transaction's tenant whose tokens match, from `start` to before `stop`, last first. Runs as the owner,
+-- because row-level security keeps an index of words from being used; so its policy does not apply to the owner.
+-- Frequent words are found among the newest rows. Of the others, up to 2,000 matches are read from the index of words; if
+-- there are more, reading rows from last to first finds enough soon. Without statistics of words the planner cannot tell
+-- these cases apart, so each of the three queries can use one index only, and none sorts the rows of a tenant.
+ALTER TABLE minutebook.word NO FORCE ROW LEVEL SECURITY;
+CREATE FUNCTION minutebook.search(query text, start bigint, stop bigint, max_rows integer)
+RETURNS SETOF bigint LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+    tenant_id text := current_setting('minutebook.tenant');
+    tokens tsquery := query::tsquery;
+    newest bigint[];
+    older bigint[];
+    scanned_from bigint;
+    scanned integer;
+BEGIN
+    SELECT array_agg(DISTINCT recent.key) FILTER (WHERE recent.words @@ tokens), min(recent.key), count(*)
+    INTO newest, scanned_from, scanned
+    FROM (
+        SELECT word.key, word.words FROM minutebook.word
+        WHERE word.tenant = tenant_id AND word.key >= start AND word.key < stop ORDER BY word.key DESC LIMIT 1000
+    ) AS recent;
+    IF coalesce(cardinality(newest), 0) < max_rows AND scanned = 1000 THEN
+        PERFORM set_config('enable_bitmapscan', 'on', true);    -- until the function ends
+        older := ARRAY(
+            SELECT word.key FROM minutebook.word
+            WHERE word.words @@ tokens AND word.tenant || '' = tenant_id
+                AND word.key + 0 >= start AND word.key + 0 <= scanned_from
+            LIMIT 2001
+        );
+        IF cardinality(older) > 2000 THEN
+            PERFORM set_config('enable_bitmapscan', 'off', true);
+            older := ARRAY(
+                SELECT word.key FROM minutebook.word
+                WHERE (word.words @@ tokens) IS TRUE AND word.tenant = tenant_id
+                    AND word.key >= start AND word.key <= scanned_from
+                ORDER BY word.key DESC, word.part DESC LIMIT max_rows
+            );
+        END IF;
+    END IF;
+    RETURN QUERY SELECT DISTINCT hit.key FROM unnest(newest || older) AS hit (key) ORDER BY hit.key DESC LIMIT max_rows;
+END
+$$;
+
+REVOKE ALL ON FUNCTION minutebook.mark_removed, minutebook.search FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION minutebook.mark_removed, minutebook.search TO minutebook_app;

@@ -11,7 +11,6 @@ CREATE TABLE conversation (
     turns INTEGER NOT NULL,
     lead INTEGER NOT NULL,
     first INTEGER NOT NULL,
-    indexed INTEGER NOT NULL,                  -- entries before this position are in the search index
     open_at INTEGER,
     open_calls TEXT,                           -- JSON
     labels TEXT,                               -- JSON
@@ -117,10 +116,12 @@ CREATE TABLE lease (
     until INTEGER NOT NULL
 );
 
--- The search index: the words of each block of entries, see search.py. The texts are only in `entry`. An append marks its
--- conversation as unindexed; indexing runs later, in batches, or before the next search.
-CREATE TABLE unindexed (
-    conversation INTEGER PRIMARY KEY
-);
-CREATE VIRTUAL TABLE word USING fts5 (words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii');
+-- Settings of the database that all its processes share, see settings.py.
+CREATE TABLE setting (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- The search index: the tokens of each entry and fold, see store/search.py. The texts are only in `entry` and `fold`.
+CREATE VIRTUAL TABLE word USING fts5 (words, content = '', contentless_delete = 1, tokenize = 'ascii');
 INSERT INTO word (word, rank) VALUES ('pgsz', 1000);

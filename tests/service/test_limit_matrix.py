@@ -3,6 +3,7 @@
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import pytest
 
@@ -103,14 +104,18 @@ def message(text):
     return {"type": "message", "role": "user", "content": text}
 
 
-def chat(http, texts, name="c"):
+def history_headers(name):
+    return {"x-conversation-id": name or uuid4().hex, "x-history-resend": "new"}
+
+
+def chat(http, texts, name=None):
     body = {"model": "m", "messages": [{"role": "user", "content": text} for text in texts]}
-    return http.post("/v1/chat/completions", json=body, headers={"x-conversation-id": name, "x-history-resend": "new"})
+    return http.post("/v1/chat/completions", json=body, headers=history_headers(name))
 
 
-def respond(http, texts, name="c"):
+def respond(http, texts, name=None):
     body = {"model": "m", "input": [message(text) for text in texts]}
-    return http.post("/v1/responses", json=body, headers={"x-conversation-id": name, "x-history-resend": "new"})
+    return http.post("/v1/responses", json=body, headers=history_headers(name))
 
 
 def create(http, texts, **fields):

@@ -148,8 +148,8 @@ fuzz: .venv/.dev
 .venv-agents/.ready: BIN := .venv-agents/bin
 .venv-agents/.ready: pyproject.toml
 	@[ -x $(BIN)/python ] || { echo "making .venv-agents (once)"; $(PYTHON) -m venv .venv-agents; }
-	@echo "installing openai-agents (once)"
-	@$(PIP) -e '.[service]' 'openai-agents>=0.24' hypothesis pytest pytest-randomly
+	@echo "installing openai-agents, langchain-openai and pydantic-ai (once)"
+	@$(PIP) -e '.[service]' 'openai-agents>=0.24' 'langchain-openai>=1.7' 'pydantic-ai-slim[openai]>=2.66' hypothesis pytest pytest-randomly
 	@touch $@
 
 # OpenAI's JavaScript client, where there is node; the tests say that they skipped it where there is none.

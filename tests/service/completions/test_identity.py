@@ -28,6 +28,23 @@ def test_the_most_specific_conversation_id_is_used(headers, body, found):
     assert (told and told.conversation) == found
 
 
+@pytest.mark.parametrize(
+    ("user_agent", "resend"),
+    [
+        ("Agents/Python 0.24.0", "all"),
+        ("pydantic-ai/2.66.0", "all"),
+        ("langchainjs-openai/1.0.0 ((node/v22.0.0; linux; x64))", "all"),
+        ("langchainjs-azure-openai/2.0.0 ((node/v22.0.0; linux; x64))", "all"),
+        ("OpenAI/Python 3.51.0", "auto"),
+        ("OpenAI/JS 6.49.0", "auto"),
+        ("curl/8.5.0", "auto"),
+    ],
+)
+def test_the_user_agent_identifies_a_client_that_resends_its_history(user_agent, resend):
+    assert identity_of({"x-conversation-id": "c", "user-agent": user_agent}, {}) == Identity("c", resend=resend)
+    assert identity_of({"x-conversation-id": "c", "user-agent": user_agent}, {}, "new") == Identity("c", resend="new")
+
+
 def test_a_header_identifies_a_client_that_resends_its_history():
     assert identity_of({"x-openwebui-chat-id": "c-3"}, {}) == Identity("c-3", resend="all", may_be_auxiliary=True)
 

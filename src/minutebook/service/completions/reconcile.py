@@ -27,8 +27,11 @@ _VENDOR_HEADER: Final = re.compile(r"^x-[a-z0-9-]+-session-id$")
 _VENDOR_ID: Final = re.compile(r"^[A-Za-z0-9_-]{8,}$")
 _AUXILIARY_HEADERS: Final = frozenset({"x-openwebui-chat-id"})
 """Headers of clients that send auxiliary requests, such as one for a title, with the same id."""
-_RESENDING_AGENTS: Final = re.compile(r"^(?:agents/|pydantic-ai/|langchain)", re.IGNORECASE)
-"""User agents of clients that always send their whole history."""
+_RESENDING_AGENTS: Final = re.compile(r"^(?:agents/|pydantic-ai/|langchainjs-)", re.IGNORECASE)
+"""User agents of clients that always send their whole history: openai-agents, pydantic-ai and LangChain.js.
+
+LangChain for Python has the user agent of OpenAI's client, which may send either.
+"""
 _METADATA_KEYS: Final = ("conversation_id", "thread_id", "session_id")
 MAX_ID_CHARACTERS: Final = 200
 

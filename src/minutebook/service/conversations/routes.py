@@ -39,11 +39,12 @@ from minutebook.service.http.responses import (
     unknown_cursor,
 )
 from minutebook.service.idempotency import find_earlier_result_id, idempotency_key_of, in_flight_error, store_key
-from minutebook.service.responses.items import input_items
-from minutebook.service.responses.request import Id, Metadata
+from minutebook.service.responses.items import input_items, require_metadata, require_room
+from minutebook.service.responses.request import Id
 from minutebook.service.state import CurrentService, Service
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, ConversationStatus, ErasureReceipt, Page
+from minutebook.wire.responses import items_to_messages
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"], route_class=StrictRoute)
 MayRead = Annotated[Caller, require_scope("read")]
@@ -59,7 +60,7 @@ class NewConversation(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     items: list[dict[str, Any]] | None = None
-    metadata: Metadata | None = None
+    metadata: dict[str, str] | None = None
     recipient: Id | None = None
     """The user or application that the conversation is with."""
 
@@ -68,7 +69,7 @@ class ConversationUpdate(BaseModel):
     """The body of a request that changes a conversation."""
 
     model_config = ConfigDict(extra="forbid")
-    metadata: Metadata | None
+    metadata: dict[str, str] | None
     expected_version: Version = None
 
 
@@ -88,6 +89,8 @@ async def create_conversation(
     limits = service.config.limits
     items = input_items(body.items, limits)
     require_item_count(items, limits)
+    require_room(len(items_to_messages(items)), limits)
+    require_metadata(body.metadata, limits)
     recipient = caller.recipient or body.recipient
     conversation_id = new_id("conv")
     documents = [idempotency_key.document(conversation_id)] if idempotency_key.from_header else []
@@ -189,6 +192,7 @@ async def update_conversation(
     if_match: IfMatch = None,
 ) -> Response:
     """Replace the metadata of a conversation."""
+    require_metadata(body.metadata, service.config.limits)
     conversation = await read_header(service, caller, conversation_id)
     require_version(conversation, expected_version_of(if_match, body.expected_version))
     store = service.store_of(caller)

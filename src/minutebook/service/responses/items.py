@@ -130,6 +130,21 @@ def require_room(length: int, limits: LimitsConfig) -> None:
         raise RequestRefused(400, problem, "conversation_full", "conversation")
 
 
+def require_metadata(metadata: Mapping[str, str] | None, limits: LimitsConfig) -> None:
+    """Raises `RequestRefused` if metadata exceeds a limit."""
+    metadata = metadata or {}
+    if len(metadata) > limits.metadata_keys:
+        problem = f"metadata can have at most {limits.metadata_keys} keys."
+        raise RequestRefused(400, problem, "invalid_metadata", "metadata")
+    for key, value in metadata.items():
+        if not 0 < len(key) <= limits.metadata_key_characters or len(value) > limits.metadata_value_characters:
+            problem = (
+                f"metadata keys must have 1 to {limits.metadata_key_characters} characters, "
+                f"values at most {limits.metadata_value_characters}."
+            )
+            raise RequestRefused(400, problem, "invalid_metadata", "metadata")
+
+
 def compaction_item(messages: Sequence[Message], compaction_id: str) -> Item:
     """A compaction item with the messages of a compacted view. The client sends it back unchanged."""
     text = urlsafe_b64encode(json_bytes([plain_copy(message) for message in messages])).decode()

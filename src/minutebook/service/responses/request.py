@@ -13,9 +13,6 @@ from minutebook.errors import RequestRefused
 
 Id = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Metadata = Annotated[
-    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
-]
 _FORWARDED_FIELDS: Final = (
     "temperature",
     "top_p",
@@ -95,7 +92,7 @@ class ResponseRequest(InputRequest):
     stream_options: dict[Literal["include_obfuscation"], Literal[False]] | None = None
     store: bool | None = None
     background: bool | None = None
-    metadata: Metadata | None = None
+    metadata: dict[str, str] | None = None
     include: list[Literal["reasoning.encrypted_content"]] | None = None
     """Accepted without effect: chat completions have no encrypted content."""
     max_output_tokens: Count | None = None

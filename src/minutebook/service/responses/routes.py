@@ -39,7 +39,7 @@ from minutebook.service.http.responses import (
 from minutebook.service.idempotency import RUN_KIND, UNFINISHED, idempotency_key_of
 from minutebook.service.responses.compaction import compact_messages
 from minutebook.service.responses.continuation import load_continued
-from minutebook.service.responses.items import compaction_item, input_items, items_of
+from minutebook.service.responses.items import compaction_item, input_items, items_of, require_metadata
 from minutebook.service.responses.objects import find_response, load_response, stream_response, wait_for_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL_KIND, ResponseJob
@@ -73,6 +73,7 @@ async def create_response(
 ) -> Response:
     """Create a response that continues a conversation, an earlier response, or a new conversation."""
     body.require_consistency()
+    require_metadata(body.metadata, service.config.limits)
     body.chat_parameters(service.model_of(body.model))  # raises an error if a parameter is invalid
     headers, resend = request.headers, service.config.server.history_resend
     recipient = caller.recipient or headers.get("x-recipient-id")

@@ -28,6 +28,7 @@ from minutebook.service.idempotency import (
     find_earlier_result_id,
     idempotency_key_of,
 )
+from minutebook.service.responses.items import require_metadata
 from minutebook.service.runs import OPEN_SECONDS
 from minutebook.service.state import CurrentService, Service, watch_connection
 from minutebook.service.threads.events import StreamPosition, ThreadRun, parse_event_id
@@ -83,7 +84,7 @@ async def create_thread(
     fields = body.model_dump()
     scope = ("threads", None, caller.recipient)
     idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())
-    _check_metadata_limits(service, body.metadata)
+    require_metadata(body.metadata, service.config.limits)
     if caller.recipient is not None and body.recipient not in {None, caller.recipient}:
         raise RequestRefused(403, "This API key is bound to another recipient.", "foreign_recipient", "recipient")
     try:
@@ -145,21 +146,6 @@ async def get_thread(service: CurrentService, caller: MayRead, thread_id: str) -
     """One thread, without its messages."""
     thread = require_access(caller, await service.store_of(caller).header(thread_id))
     return JsonResponse(thread_json(thread), headers=etag_header(thread))
-
-
-def _check_metadata_limits(service: Service, metadata: Mapping[str, str]) -> None:
-    limits = service.config.limits
-    if len(metadata) > limits.metadata_keys:
-        raise RequestRefused(
-            400, f"metadata may have at most {limits.metadata_keys} keys.", "invalid_metadata", "metadata"
-        )
-    for key, value in metadata.items():
-        if not 0 < len(key) <= limits.metadata_key_characters or len(value) > limits.metadata_value_characters:
-            problem = (
-                f"metadata keys must have 1 to {limits.metadata_key_characters} characters, "
-                f"values at most {limits.metadata_value_characters}."
-            )
-            raise RequestRefused(400, problem, "invalid_metadata", "metadata")
 
 
 def thread_json(thread: ConversationHeader) -> dict[str, Any]:

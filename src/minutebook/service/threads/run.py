@@ -35,6 +35,7 @@ from minutebook.service.http.errors import Failure
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import RUN_KIND, find_earlier_answer
+from minutebook.service.responses.items import require_room
 from minutebook.service.state import counter_of
 from minutebook.service.threads.events import ThreadEvents, ThreadRun
 from minutebook.service.threads.objects import API_NAME, answer_object, exposes_tool_details, replay_answer
@@ -166,6 +167,7 @@ class ThreadJob(AnswerJob):
         has_stored_message = message_position is not None and _ends_with(loaded, message_position, question.message)
         if question.version not in {None, header.version} and not has_stored_message:
             raise VersionConflict(question.thread, header.version, question.version or 0)
+        require_room(header.length + (1 if has_stored_message else 2), self.service.config.limits)
         if has_stored_message:
             loaded = replace(
                 loaded,

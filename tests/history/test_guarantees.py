@@ -199,7 +199,7 @@ def test_order_and_duplicates_are_violations_that_are_repaired(function, source)
     curated = repaired.view if source == "list" else repaired.curated
     assert [message for message in curated if message in CHAT] == CHAT
     assert violations(repaired) == [Guarantee.VALID]
-    with pytest.raises(GuaranteeViolated, match="order|twice|before a leading"):
+    with pytest.raises(GuaranteeViolated, match=r"order|twice|before a leading"):
         view(strict=True)
 
 

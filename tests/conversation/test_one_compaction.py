@@ -21,6 +21,7 @@ from minutebook.conversation.minutes import CallSettings
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.policy import policy_named
 from minutebook.service.config.schema import ServiceConfig
+from minutebook.testing import coding_session
 
 TURNS = [
     [
@@ -158,3 +159,18 @@ def test_a_first_message_larger_than_the_budget_does_not_block_a_conversation(st
             chat.append(f"Question {number}: " + "why " * 20)
             assert chat.view().tokens <= 600
             chat.append({"role": "assistant", "content": f"Answer {number} " + "because " * 30})
+
+
+@pytest.mark.parametrize("strategy", [None, "turns", "summarize", "truncate"])
+@pytest.mark.parametrize("seed", range(4))
+def test_compact_neither_enlarges_the_view_nor_brings_back_a_message(seed, strategy):
+    with Conversation("a", store="memory:", max_tokens=3_000) as conversation:
+        for message in coding_session(seed, 14):
+            conversation.append(message)
+        before = conversation.fit()
+        conversation.compact(strategy)
+        after = conversation.fit()
+
+        assert len(before.curated) < before.length
+        assert after.tokens <= before.tokens
+        assert {*after.curated.origins} <= {*before.curated.origins, None}

@@ -175,3 +175,56 @@ def test_the_first_request_is_never_the_reason_for_cannot_fit(chat, budget):
     with_first = TokenBudgetManager(budget)
 
     assert fits(with_first) == fits(replace(with_first, preserve_first_request=False))
+
+
+ORDER_FAULTS = {
+    "twice": lambda messages: [*messages, *messages],
+    "reversed": lambda messages: list(messages)[::-1],
+    "system message last": lambda messages: [*messages[1:], messages[0]],
+    "copies twice": lambda messages: [*messages, *(dict(message) for message in messages)],
+    "a user message before the system message": lambda messages: [{"role": "user", "content": "new"}, *messages],
+}
+
+
+@pytest.mark.parametrize("function", ORDER_FAULTS.values(), ids=ORDER_FAULTS)
+@pytest.mark.parametrize("source", ["manager", "list"])
+def test_order_and_duplicates_are_violations_that_are_repaired(function, source):
+    def view(*, strict):
+        if source == "list":
+            return guard(CHAT, function(CHAT), strict=strict)
+        return view_of(CHAT, Manager(function), strict=strict)
+
+    repaired = view(strict=False)
+
+    curated = repaired.view if source == "list" else repaired.curated
+    assert [message for message in curated if message in CHAT] == CHAT
+    assert violations(repaired) == [Guarantee.VALID]
+    with pytest.raises(GuaranteeViolated, match=r"order|twice|before a leading"):
+        view(strict=True)
+
+
+def test_equal_messages_and_one_object_at_two_positions_are_not_duplicates():
+    again = user("again")
+    chat = [SYSTEM, again, assistant("ok"), again, assistant("ok"), user("again")]
+
+    assert view_of(chat, Manager(list), strict=True).curated == chat
+    assert guard(chat, list(chat), strict=True).view.origins == list(range(6))
+
+
+@pytest.mark.fuzz
+@given(conversations(user_first=True), st.data())
+def test_record_messages_are_in_order_and_at_most_once_in_every_view(chat, data):
+    picks = data.draw(st.lists(st.integers(0, len(chat) - 1), max_size=12))
+    added_at = data.draw(st.integers(0, len(picks)))
+
+    def function(messages):
+        view = [messages[pick] for pick in picks]
+        return [*view[:added_at], {"role": "user", "content": "added by the manager"}, *view[added_at:]]
+
+    view = view_of(chat, Manager(function)).curated
+
+    positions = [origin for origin in view.origins if origin is not None]
+    assert positions == sorted(set(positions))
+    system_count = next((at for at, message in enumerate(chat) if message["role"] != "system"), len(chat))
+    assert view[:system_count] == chat[:system_count]
+    assert errors(check(view)) == []

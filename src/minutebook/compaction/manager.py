@@ -250,6 +250,9 @@ class CompactionManager:
         if strategy is None:
             return CompactionResult(self.folds)
         attempt = await self._attempt(strategy, history, self.summarizer)
+        if attempt.folds and self._manager is not None:
+            view = view_with_cuts(history, self._manager, session)
+            attempt = attempt if view is None else _with_cuts(history, view, attempt)
         try:
             return await self._finish(strategy, history, attempt, session)
         except FoldConflict as error:

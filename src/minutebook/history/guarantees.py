@@ -17,7 +17,7 @@ from minutebook.history.incremental import ContextualManager, PreservedMessages,
 from minutebook.history.origins import curated_of
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, Guarantee, HistoryManager, Violation
 from minutebook.record.finding import Finding, FindingKind, errors
-from minutebook.record.message import Message, Provider, is_result, is_system
+from minutebook.record.message import Message, Provider, is_result, is_system, leading_system_count
 from minutebook.record.repairs import RepairAction, placeholder_result, repair
 from minutebook.record.transcript import Transcript
 from minutebook.record.validation import check, passes_quick_check, rejected_kinds
@@ -61,6 +61,7 @@ def guard(
             and FindingKind.BAD_ARGUMENTS not in rejected_kinds(provider)
         )
         guarded.restore_record(manager)
+        guarded.restore_order()
         guarded.restore_required()
         guarded.make_valid()
         guarded.make_fit(max_tokens)
@@ -106,6 +107,51 @@ class _GuardedView:
             self._report(Guarantee.UNTOUCHED, "the record fits, but the view differs from it")
             self.view = Curated(self.record, range(len(self.record)), ())
 
+    def restore_order(self) -> None:
+        """Enforce the record's order: each of its messages at most once, the leading system messages first.
+
+        Messages that the manager added may be anywhere after the leading system messages; added system messages also
+        before them.
+        """
+        if not _is_ascending(self.view.origins):
+            self._sort_by_position()
+        if self.source.leading_system_count:
+            self._move_leading_system_messages()
+
+    def _sort_by_position(self) -> None:
+        """Put the messages of the record in its order, and leave out duplicates. Added messages stay where they are."""
+        indexes = self.source.indexes_of(self.view.origins)  # a repair of the record may have moved messages
+        if _is_ascending(indexes):
+            return
+        rows: list[tuple[int | None, int | None, Message]] = []
+        seen: set[int | None] = set()
+        duplicates: list[int | None] = []
+        for index, origin, message in zip(indexes, self.view.origins, self.view, strict=True):
+            if index is not None and index in seen:
+                duplicates.append(origin)
+            else:
+                rows.append((index, origin, message))
+                seen.add(index)
+        if duplicates:
+            self._report(Guarantee.VALID, f"messages of the record are in the view twice: {duplicates}")
+        if not _is_ascending([index for index, _, _ in rows]):
+            self._report(Guarantee.VALID, "the messages are not in the order of the record")
+        in_order = iter(sorted((row for row in rows if row[0] is not None), key=lambda row: row[0] or 0))
+        rows = [row if row[0] is None else next(in_order) for row in rows]
+        self.view = Curated([row[2] for row in rows], [row[1] for row in rows], self.view.note_chains)
+
+    def _move_leading_system_messages(self) -> None:
+        """Move the leading system messages of the record before any message that is no system message."""
+        leading_count = leading_system_count(self.view)
+        positions = {self.source.position_of(index) for index in range(self.source.leading_system_count)}
+        first_origin = next((origin for origin in self.view.origins[leading_count:] if origin is not None), None)
+        if first_origin is None or first_origin not in positions:
+            return
+        self._report(Guarantee.VALID, "other messages are before a leading system message")
+        rows = list(zip(self.view.origins, self.view, strict=True))
+        rows[leading_count:] = sorted(rows[leading_count:], key=lambda row: row[0] is None or row[0] not in positions)
+        self.view = Curated([message for _, message in rows], [origin for origin, _ in rows], self.view.note_chains)
+
     def restore_required(self) -> None:
         """Enforce `Guarantee.KEEPS`."""
         sent = dict(zip(self.view.origins, self.view, strict=True))
@@ -118,8 +164,7 @@ class _GuardedView:
         for index in missing:
             position = self.source.position_of(index)
             view = [(origin, message) for origin, message in view if origin != position]
-            view_index = sum(1 for origin, message in view if _precedes(origin, position, message))
-            view.insert(view_index, (position, self.source[index]))
+            view.insert(_view_index(view, position), (position, self.source[index]))
         self.view = Curated([message for _, message in view], [origin for origin, _ in view], self.view.note_chains)
 
     def make_valid(self) -> None:
@@ -217,15 +262,29 @@ class _GuardedView:
         self.violations.append(Violation(guarantee, detail))
 
 
+def _is_ascending(indexes: Sequence[int | None]) -> bool:
+    """Whether each index is higher than the one before it. None is ignored."""
+    last = -1
+    for index in indexes:
+        if index is not None:
+            if index <= last:
+                return False
+            last = index
+    return True
+
+
 def _status(action: RepairAction) -> NoteStatus:
     return NoteStatus.DROPPED if action is RepairAction.DROPPED else NoteStatus.REPAIRED
 
 
-def _precedes(origin: int | None, position: int | None, message: Message) -> bool:
-    """Whether a message of the view with this origin comes before `position` of the record.
+def _view_index(view: Sequence[tuple[int | None, Message]], position: int | None) -> int:
+    """Where in a view, with the origins of its messages, the message at this position of the record belongs.
 
-    Added messages have no origin: system messages among them come first, others last.
+    That is after the earlier messages of the record and the added system messages that follow them.
     """
-    if origin is None or position is None:
-        return is_system(message)
-    return origin < position
+    view_index = 0
+    for index, (origin, message) in enumerate(view):
+        is_added_next = origin is None and index == view_index and is_system(message)
+        if is_added_next or (origin is not None and position is not None and origin < position):
+            view_index = index + 1
+    return view_index

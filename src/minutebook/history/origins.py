@@ -28,12 +28,14 @@ def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int 
     """The index in the record of each message of a view; None for an added message.
 
     A `Curated` view has its origins. In any other view, a message matches the same object, an equal message, or one that
-    answers the same call or starts with the same text. Each message of the record is matched at most once. If several
-    match, the next one after the previous match is preferred.
+    answers the same call or starts with the same text. Each message of the record is matched once; further messages that
+    equal it are duplicates and have the same index. If several match, the next one after the previous match is preferred.
     """
     if isinstance(view, Curated) and len(view.origins) == len(view):
         return view.origins
-    by_identity = {id(message): index for index, message in enumerate(record)}
+    by_identity: dict[int, int | None] = {}
+    for index, message in enumerate(record):  # an object that the record has twice is found by its content
+        by_identity[id(message)] = None if id(message) in by_identity else index
     exact_matches: dict[object, list[int]] = {}
     similar_matches: dict[object, list[int]] = {}
     for index, message in enumerate(record):
@@ -45,7 +47,11 @@ def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int 
     for message in view:
         match: int | None = by_identity.get(id(message))
         if match is None or match in matched:
-            match = _next_match(exact_matches.get(_exact_key(message), ()), last_match, matched)
+            exact = exact_matches.get(_exact_key(message), ())
+            match = _next_match(exact, last_match, matched)
+            if match is None and exact:
+                result.append(exact[-1])
+                continue
         if match is None:
             match = _next_match(similar_matches.get(_similarity_key(message), ()), last_match, matched)
         if match is not None:

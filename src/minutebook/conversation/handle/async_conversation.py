@@ -326,6 +326,7 @@ class AsyncConversation(ConversationCalls):
             save_fold=storage.save,
             conversation=self.id,
             tenant=self.store.tenant,
+            manager=self._policy.policy.manager,
         )
         return await manager.apply(source.record)
 

@@ -51,7 +51,7 @@ class RecordedSession:
     """One recorded conversation."""
 
     id: str
-    messages: list[Message]
+    messages: Sequence[Message]
     counter: TokenCounter
     provider: str = "openai"
 

@@ -28,7 +28,7 @@ DEFAULT_BUDGET = 32_000
 @click.command("lab", cls=Command, short_help="Replay recorded sessions: what would each policy have cost and kept?")
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option(
-    "--policy", "policies", metavar="POLICY|FILE.py", multiple=True,
+    "--policy", "policies", metavar="POLICY|FILE.py", multiple=True, type=click.Path(),
     help="A history manager by name, or a Python file with POLICIES, a dict from names to functions that take the budget "
     f"and return a manager. Default: {', '.join(DEFAULT_POLICIES)}. Example: --policy token_budget:target=0.3",
 )  # fmt: skip

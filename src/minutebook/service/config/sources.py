@@ -23,7 +23,7 @@ _SHORT_VARIABLES: Final = {
 _EXPECTED: Final = "expected sections with keys: server, conversation, …"
 _MAX_DEPTH: Final = 32
 """Maximum nesting. A YAML alias that contains itself exceeds any depth."""
-_VALID_ITEM: Final = {"tools": {"builtin": "clock"}, "manager": "passthrough"}
+_VALID_ITEM: Final = {"tools": {"builtin": "clock"}, "manager": "passthrough", "cors_origins": "https://example.com"}
 """Replaces an invalid item of a list, so that the other items keep their indexes."""
 
 Location: TypeAlias = tuple[str | int, ...]

@@ -100,48 +100,48 @@ class ConversationJob(AnswerJob):
         if self.identity is not None:
             return await self._hold_reconciled(leases, self.identity)
         conversation = new_id("conv")
-        held = await self._hold_lease(leases, conversation, load=False)
-        return ContinuedConversation(conversation, lease=held.lease)
+        leased = await self._hold_lease(leases, conversation, load=False)
+        return ContinuedConversation(conversation, lease=leased.lease)
 
     async def _hold_conversation(self, leases: AsyncExitStack, conversation: str) -> ContinuedConversation:
         require_access(self.caller, await self.store.header(conversation))
-        held = await self._hold_lease(leases, conversation)
-        if held.loaded is None:
+        leased = await self._hold_lease(leases, conversation)
+        if leased.loaded is None:
             raise ConversationNotFound(conversation)
-        require_version(held.loaded.conversation, self.expected_version)
-        return ContinuedConversation(conversation, held.loaded, held.lease)
+        require_version(leased.loaded.conversation, self.expected_version)
+        return ContinuedConversation(conversation, leased.loaded, leased.lease)
 
     async def _hold_reconciled(self, leases: AsyncExitStack, identity: Identity) -> ContinuedConversation:
         """The branch of the conversation that the resent items continue; a fork if an earlier item was edited."""
         store, root_id, messages = self.store, identity.conversation, self.messages
-        held = await self._hold_lease(leases, root_id)
+        leased = await self._hold_lease(leases, root_id)
         require_root_access(
-            held.loaded, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
+            leased.loaded, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
         )
-        branch = await find_branch(store, held.loaded, messages, replace(identity, may_be_auxiliary=False))
+        branch = await find_branch(store, leased.loaded, messages, replace(identity, may_be_auxiliary=False))
         is_fork = branch.match.decision == "forked"
         if is_fork:
             branch = await fork_branch(store, root_id, branch, messages[: leading_system_count(messages)])
         if branch.id != root_id:
-            held = await self._hold_lease(leases, branch.id, load=False)
+            leased = await self._hold_lease(leases, branch.id, load=False)
             self.headers["x-conversation-branch"] = branch.id
         self.headers["x-history-reconcile"] = branch.match.decision
         return ContinuedConversation(
-            branch.id, branch.loaded, held.lease, is_fork=is_fork, new_messages=branch.match.new_messages
+            branch.id, branch.loaded, leased.lease, is_fork=is_fork, new_messages=branch.match.new_messages
         )
 
     async def _hold_previous(self, leases: AsyncExitStack, previous_id: str) -> ContinuedConversation:
         previous = await _find_previous(self.service, self.caller, previous_id)
         conversation, stop = previous["conversation"], previous["answer"] + 1
         try:
-            held = await self._hold_lease(leases, conversation, wait=False)
+            leased = await self._hold_lease(leases, conversation, wait=False)
         except ConversationBusy:
-            held = None
-        loaded = None if held is None else held.loaded
+            leased = None
+        loaded = None if leased is None else leased.loaded
         if loaded is None:
             loaded = await self.store.load(conversation)
-        if held is not None and loaded.conversation.length == stop:
-            return ContinuedConversation(conversation, loaded, held.lease)
+        if leased is not None and loaded.conversation.length == stop:
+            return ContinuedConversation(conversation, loaded, leased.lease)
         messages, shared = loaded.messages, stop - loaded.start
         # A fork cannot split an exchange. The messages after the last safe boundary are appended again.
         boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
@@ -159,12 +159,12 @@ class ConversationJob(AnswerJob):
             conversation, (start, stop) = body["conversation"], body["input"]
             if (await self.store.header(conversation)).length != stop:
                 return None
-            held = await self._hold_lease(leases, conversation)
+            leased = await self._hold_lease(leases, conversation)
         except (DocumentNotFound, ConversationNotFound):
             return None
-        if held.loaded is None or held.loaded.conversation.length != stop:
+        if leased.loaded is None or leased.loaded.conversation.length != stop:
             return None
-        return ContinuedConversation(conversation, held.loaded, held.lease, stored_input=start)
+        return ContinuedConversation(conversation, leased.loaded, leased.lease, stored_input=start)
 
     async def _hold_lease(
         self, leases: AsyncExitStack, conversation: str, *, wait: bool = True, load: bool = True

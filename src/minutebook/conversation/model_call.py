@@ -38,8 +38,8 @@ from minutebook.wire.write import without_own_keys
 _LOG: Final = logging.getLogger("minutebook.service")
 _APPEND_ATTEMPTS: Final = 3
 """Maximum attempts to store an answer. An attempt fails if another process appends messages without the lease."""
-_MAX_INLINE_MESSAGES: Final = 1_000
-"""More new messages are converted to entries in a thread: other requests are answered meanwhile."""
+MAX_INLINE_MESSAGES: Final = 1_000
+"""More messages are counted and converted to entries in a thread: other requests are answered meanwhile."""
 AnswerDocuments = Callable[[int], Sequence[NewDocument]]
 """Returns the documents to store with an answer, given the position of the answer's first entry."""
 
@@ -285,7 +285,7 @@ class ModelCall:
         if self._stored_length and not self._new_messages:
             await self._put(documents)
             return
-        if len(self._new_messages) > _MAX_INLINE_MESSAGES:
+        if len(self._new_messages) > MAX_INLINE_MESSAGES:
             entries = await asyncio.to_thread(self.entries, self._new_messages)
         else:
             entries = self.entries(self._new_messages)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
-from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
+from minutebook.conversation.model_call import MAX_INLINE_MESSAGES, AnswerDocuments, ModelCall, no_documents
 from minutebook.errors import ContextOverflow, ConversationBusy, MinutebookError
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
@@ -30,7 +30,6 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, LoadedConversation, NewDocument
 
 T = TypeVar("T")
-_MAX_INLINE_MESSAGES: Final = 1_000
 _LEASE_POLL_SECONDS: Final = 0.05
 
 
@@ -148,7 +147,7 @@ class AnswerJob:
         call_of = partial(_counted_call, self.store, settings, loaded, new_messages)
         entries = () if loaded is None else loaded.entries
         size = sum(len(entry.content or "") for entry in entries) + sum(map(_text_size, new_messages))
-        is_small = len(entries) + len(new_messages) <= _MAX_INLINE_MESSAGES and size <= INLINE_BYTES
+        is_small = len(entries) + len(new_messages) <= MAX_INLINE_MESSAGES and size <= INLINE_BYTES
         return call_of() if is_small else await asyncio.to_thread(call_of)
 
     async def begin(

@@ -225,7 +225,7 @@ REFUSED = [
     ({"top_logprobs": 3}, 400, "invalid_request"),
     ({"stream_options": {"include_obfuscation": True}}, 400, "invalid_request"),
     ({"temperature": 9}, 400, "invalid_request"),
-    ({"metadata": {"k": "v" * 513}}, 400, "invalid_request"),
+    ({"metadata": {"k": "v" * 513}}, 400, "invalid_metadata"),
     ({"expected_version": 3}, 400, "missing_conversation_id"),
 ]
 

@@ -100,48 +100,48 @@ class ConversationJob(AnswerJob):
         if self.identity is not None:
             return await self._hold_reconciled(leases, self.identity)
         conversation = new_id("conv")
-        leased = await self._hold_lease(leases, conversation, load=False)
-        return ContinuedConversation(conversation, lease=leased.lease)
+        lease = await self._hold_lease(leases, conversation, load=False)
+        return ContinuedConversation(conversation, lease=lease.lease)
 
     async def _hold_conversation(self, leases: AsyncExitStack, conversation: str) -> ContinuedConversation:
         require_access(self.caller, await self.store.header(conversation))
-        leased = await self._hold_lease(leases, conversation)
-        if leased.loaded is None:
+        lease = await self._hold_lease(leases, conversation)
+        if lease.loaded is None:
             raise ConversationNotFound(conversation)
-        require_version(leased.loaded.conversation, self.expected_version)
-        return ContinuedConversation(conversation, leased.loaded, leased.lease)
+        require_version(lease.loaded.conversation, self.expected_version)
+        return ContinuedConversation(conversation, lease.loaded, lease.lease)
 
     async def _hold_reconciled(self, leases: AsyncExitStack, identity: Identity) -> ContinuedConversation:
         """The branch of the conversation that the resent items continue; a fork if an earlier item was edited."""
         store, root_id, messages = self.store, identity.conversation, self.messages
-        leased = await self._hold_lease(leases, root_id)
+        lease = await self._hold_lease(leases, root_id)
         require_root_access(
-            leased.loaded, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
+            lease.loaded, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
         )
-        branch = await find_branch(store, leased.loaded, messages, replace(identity, may_be_auxiliary=False))
+        branch = await find_branch(store, lease.loaded, messages, replace(identity, may_be_auxiliary=False))
         is_fork = branch.match.decision == "forked"
         if is_fork:
             branch = await fork_branch(store, root_id, branch, messages[: leading_system_count(messages)])
         if branch.id != root_id:
-            leased = await self._hold_lease(leases, branch.id, load=False)
+            lease = await self._hold_lease(leases, branch.id, load=False)
             self.headers["x-conversation-branch"] = branch.id
         self.headers["x-history-reconcile"] = branch.match.decision
         return ContinuedConversation(
-            branch.id, branch.loaded, leased.lease, is_fork=is_fork, new_messages=branch.match.new_messages
+            branch.id, branch.loaded, lease.lease, is_fork=is_fork, new_messages=branch.match.new_messages
         )
 
     async def _hold_previous(self, leases: AsyncExitStack, previous_id: str) -> ContinuedConversation:
         previous = await _find_previous(self.service, self.caller, previous_id)
         conversation, stop = previous["conversation"], previous["answer"] + 1
         try:
-            leased = await self._hold_lease(leases, conversation, wait=False)
+            lease = await self._hold_lease(leases, conversation, wait=False)
         except ConversationBusy:
-            leased = None
-        loaded = None if leased is None else leased.loaded
+            lease = None
+        loaded = None if lease is None else lease.loaded
         if loaded is None:
             loaded = await self.store.load(conversation)
-        if leased is not None and loaded.conversation.length == stop:
-            return ContinuedConversation(conversation, loaded, leased.lease)
+        if lease is not None and loaded.conversation.length == stop:
+            return ContinuedConversation(conversation, loaded, lease.lease)
         messages, shared = loaded.messages, stop - loaded.start
         # A fork cannot split an exchange. The messages after the last safe boundary are appended again.
         boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
@@ -159,12 +159,12 @@ class ConversationJob(AnswerJob):
             conversation, (start, stop) = body["conversation"], body["input"]
             if (await self.store.header(conversation)).length != stop:
                 return None
-            leased = await self._hold_lease(leases, conversation)
+            lease = await self._hold_lease(leases, conversation)
         except (DocumentNotFound, ConversationNotFound):
             return None
-        if leased.loaded is None or leased.loaded.conversation.length != stop:
+        if lease.loaded is None or lease.loaded.conversation.length != stop:
             return None
-        return ContinuedConversation(conversation, leased.loaded, leased.lease, stored_input=start)
+        return ContinuedConversation(conversation, lease.loaded, lease.lease, stored_input=start)
 
     async def _hold_lease(
         self, leases: AsyncExitStack, conversation: str, *, wait: bool = True, load: bool = True

@@ -97,11 +97,13 @@ class Postgres:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def kill(self, with_signal=signal.SIGKILL):
-        """End the postmaster; its children notice and follow."""
+        """End the postmaster, and wait until its children have noticed: until then, they still serve their clients."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        pids = [self.pid, *map(int, children.read_text().split() if children.exists() else ())]
         os.kill(self.pid, with_signal)
         if self._process is not None:
             self._process.wait()
-        while lives(self.pid):
+        while any(map(lives, pids)):
             time.sleep(0.01)
 
     def remove(self):

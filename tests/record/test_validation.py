@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import check
+from minutebook import Transcript, check, repair, view_of
 from minutebook.errors import InvalidMessage, InvalidSetting
 from minutebook.record import FindingKind
 from minutebook.record.finding import Severity
@@ -110,3 +110,26 @@ def test_the_quick_check_never_accepts_what_the_full_check_rejects(chat):
 @given(conversations(user_first=True))
 def test_the_quick_check_accepts_valid_conversations(chat):
     assert passes_quick_check(chat)
+
+
+@pytest.mark.parametrize("part", [{"type": "text"}, {"type": "text", "text": None}, {"type": "text", "text": 5}])
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "gemini"])
+def test_a_text_part_without_text_is_found_and_repaired(part, provider):
+    messages = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": [part, {"type": "text", "text": "x"}]},
+    ]
+
+    assert [finding.kind for finding in check(messages, provider=provider)] == [FindingKind.BAD_CONTENT]
+    assert check(repair(messages, provider=provider).messages, provider=provider) == []
+    with pytest.raises(InvalidMessage, match=r"content\[0\]"):
+        view_of(messages, provider=provider)
+    assert view_of(Transcript(messages, broken="mark"), provider=provider).violations
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "gemini"])
+def test_a_view_of_only_system_messages_reports_that_the_provider_rejects_it(provider):
+    view = view_of([{"role": "system", "content": "be brief"}], 8_000, provider=provider, strict=True)
+
+    assert [violation.detail for violation in view.violations] == ["message 0: there are only system messages"]
+    assert view_of([{"role": "system", "content": "be brief"}], 8_000).violations == ()

@@ -176,6 +176,9 @@ class _GuardedView:
         for finding in findings:
             if not self._is_in_record(finding):
                 self._report(Guarantee.VALID, str(finding))
+            elif finding.kind is FindingKind.EMPTY_VIEW:
+                if self.provider != "openai":  # accepts a request that has only system messages
+                    self.violations.append(Violation(Guarantee.VALID, str(finding), in_record=True))
             elif finding.kind in _PROVIDER_KINDS and (position := self.view.origins[finding.index]) is not None:
                 detail = str(replace(finding, index=position))
                 self.violations.append(Violation(Guarantee.VALID, detail, in_record=True))

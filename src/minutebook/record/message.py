@@ -132,6 +132,9 @@ def require_message(message: Any, index: int | None = None) -> Message:
     """
     if type(message) is not dict and not isinstance(message, Mapping):  # the first test is faster and usually enough
         raise InvalidMessage("it", f"is a {type(message).__name__}; expected a mapping with a role", index)
+    role = message.get("role")
+    if type(role) is not str and role is not None and not isinstance(role, str):
+        raise InvalidMessage("role", f"is a {type(role).__name__}; expected text such as 'user'", index)
     calls = message.get("tool_calls")
     if calls is not None and not (
         isinstance(calls, (list, tuple)) and all(isinstance(call, Mapping) for call in calls)
@@ -147,9 +150,15 @@ def require_message(message: Any, index: int | None = None) -> Message:
 
 def _refuse_call_blocks(content: Any, index: int | None) -> None:
     for part_index, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
-        if isinstance(part, Mapping) and part.get("type") in CALL_BLOCKS:
+        if isinstance(part, Mapping) and type_of(part) in CALL_BLOCKS:
             problem = f"is Anthropic's {part['type']} block; {_CONVERT_FIRST}"
             raise InvalidMessage(f"content[{part_index}]", problem, index)
+
+
+def type_of(part: Mapping[str, Any]) -> str:
+    """The type of a content part, or an empty string if it is missing or not a string."""
+    part_type = part.get("type")
+    return part_type if isinstance(part_type, str) else ""
 
 
 def role_of(message: Message) -> str:

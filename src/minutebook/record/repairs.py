@@ -14,6 +14,7 @@ from enum import StrEnum
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
+from minutebook.errors import require_type
 from minutebook.record.finding import SHAPE_KINDS, FindingKind
 from minutebook.record.message import (
     FUNCTION_ID_PREFIX,
@@ -103,6 +104,7 @@ def repair(messages: Sequence[Message], *, provider: Provider = "openai", keep_o
         InvalidSetting: the provider is unknown.
     """
     rejected_kinds(provider)  # raises if the provider is unknown
+    require_type("messages", messages, Sequence, "a list of messages")
     for index, message in enumerate(messages):
         require_message(message, index)
     return _Repairer(messages, provider, keep_open).run()

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.finding import FindingKind
-from minutebook.record.message import RESULT_ROLES, Message, Provider, plain_copy, role_of
+from minutebook.record.message import RESULT_ROLES, Message, Provider, plain_copy, role_of, type_of
 
 NO_KINDS: Final[tuple[FindingKind, ...]] = ()
 UNKNOWN_TOOL: Final = "unknown"
@@ -57,7 +57,8 @@ def require_content(message: Message, index: int | None = None) -> None:
         raise InvalidMessage("content", f"is a {type(content).__name__}; expected text or a list of parts", index)
     for part_index, part in enumerate(content if not isinstance(content, str) else ()):
         if not _is_part(part):
-            raise InvalidMessage(f"content[{part_index}]", "is not a part: expected a mapping with a type", index)
+            expected = "a mapping with a type and, if that is text, a text"
+            raise InvalidMessage(f"content[{part_index}]", f"is not a part: expected {expected}", index)
 
 
 def shape_problems(message: Message) -> Sequence[FindingKind]:
@@ -85,7 +86,7 @@ def is_plain(message: Message) -> bool:
         if not content.isascii():
             return False
         if len(message) == 2:  # content and one other key
-            return "role" in message
+            return type(message.get("role")) is str
     elif content is not None or message.get("role") != "assistant" or "tool_calls" not in message:
         return False
     for key, value in message.items():
@@ -208,7 +209,7 @@ def _is_unknown_to_anthropic(part: Any, *, is_assistant: bool) -> bool:
 
     It has none for audio, video, files that only OpenAI stores, and images or files in an assistant message.
     """
-    part_type = part.get("type") if isinstance(part, Mapping) else None
+    part_type = type_of(part) if isinstance(part, Mapping) else None
     if part_type == "file":
         file = part.get("file")
         data = file.get("file_data") if isinstance(file, Mapping) else None
@@ -249,7 +250,10 @@ def _is_encodable(value: Any) -> bool:
 
 
 def _is_part(part: Any) -> bool:
-    return isinstance(part, Mapping) and isinstance(part.get("type"), str)
+    """Whether this is a mapping with a type and, if the type is text, with a text."""
+    if not isinstance(part, Mapping) or not isinstance(part_type := part.get("type"), str):
+        return False
+    return part_type != "text" or isinstance(part.get("text"), str)
 
 
 def _has_valid_content(message: Message) -> bool:
@@ -266,7 +270,15 @@ def _valid_content(content: Any) -> str | list[Any]:
         return ""
     if not isinstance(content, (list, tuple)):
         return [content] if _is_part(content) else _json_text(content)
-    return [part if _is_part(part) else {"type": "text", "text": _json_text(part)} for part in content] or ""
+    return [part if _is_part(part) else _text_part(part) for part in content] or ""
+
+
+def _text_part(part: Any) -> dict[str, Any]:
+    """A text part in place of a value that is no part."""
+    if isinstance(part, Mapping) and part.get("type") == "text":
+        text = part.get("text")
+        return {**part, "text": "" if text is None else _json_text(text)}
+    return {"type": "text", "text": _json_text(part)}
 
 
 def _json_text(value: Any) -> str:

@@ -77,7 +77,7 @@ def _single_message_problems(messages: Sequence[Message], provider: Provider) ->
 def _bad_arguments(messages: Sequence[Message]) -> list[Finding]:
     """The calls whose arguments are not a JSON object. Empty arguments are accepted."""
     return [
-        Finding(FindingKind.BAD_ARGUMENTS, index, call.get("id"))
+        Finding(FindingKind.BAD_ARGUMENTS, index, call_id if isinstance(call_id := call.get("id"), str) else None)
         for index, message in enumerate(messages)
         for call in _function_calls(message)
         if not is_json_object(arguments_of(call))
@@ -128,7 +128,7 @@ def passes_quick_check(messages: Sequence[Message]) -> bool:
         role = message.get("role")
         if role == "tool":
             call_id = message.get("tool_call_id")
-            if call_id not in open_ids:
+            if not isinstance(call_id, str) or call_id not in open_ids:
                 return False
             open_ids.discard(call_id)
             continue

@@ -90,7 +90,8 @@ def _reasoning_tokens(part: Mapping[str, Any], count: CountText, prices: MediaPr
 def _stored_part_tokens(message: Mapping[str, Any], count: CountText, prices: MediaPrices) -> int:
     """Tokens of the stored blocks and items of other APIs that the message's content and calls do not express."""
     blocks, items = message.get(BLOCKS_KEY), message.get(ITEMS_KEY)
-    parts = [block for block in blocks or () if isinstance(block, Mapping) and block.get("type") not in _CHAT_BLOCKS]
+    blocks = blocks if isinstance(blocks, (list, tuple)) else ()
+    parts = [block for block in blocks if isinstance(block, Mapping) and str(block.get("type")) not in _CHAT_BLOCKS]
     marks = items.get("marks") if isinstance(items, Mapping) else ()
     marks = [mark for mark in marks or () if isinstance(mark, Mapping)]
     parts += [mark["item"] for mark in marks if "item" in mark]
@@ -107,7 +108,7 @@ def _media_in_patch(patch: Any) -> Iterator[Mapping[str, Any]]:
         changes = patch.get("in")
         changes = changes if isinstance(changes, Mapping) else {}
         type_change = changes.get("type")
-        if isinstance(type_change, Mapping) and type_change.get("=") in MEDIA:
+        if isinstance(type_change, Mapping) and str(type_change.get("=")) in MEDIA:
             yield {key: change.get("=") for key, change in changes.items() if isinstance(change, Mapping)}
             return
         patch = list(patch.values())

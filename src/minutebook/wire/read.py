@@ -10,7 +10,7 @@ from operator import is_
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import CALL_BLOCKS, JSON_SCALARS, Message, is_result
+from minutebook.record.message import CALL_BLOCKS, JSON_SCALARS, Message, is_result, require_message, role_of, type_of
 from minutebook.record.shapes import require_content
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
@@ -252,7 +252,7 @@ def _require_chat(message: Mapping[str, Any], index: int, *, is_object: bool) ->
         return {**message, "content": None}  # the dump of a client's object leaves null fields out
     if type(message.get("content")) is not str:
         require_content(message, index)
-    return message
+    return require_message(message, index)
 
 
 def _is_item(value: Mapping[str, Any]) -> bool:
@@ -260,14 +260,14 @@ def _is_item(value: Mapping[str, Any]) -> bool:
     item_type = value.get("type")
     if isinstance(item_type, str) and item_type != "message":
         return "role" not in value or "content" not in value
-    if any(part.get("type") in _RESPONSES_PARTS for part in _parts(value)):
+    if any(type_of(part) in _RESPONSES_PARTS for part in _parts(value)):
         return True
     return item_type == "message" and "stop_reason" not in value and not _is_anthropic_message(value)
 
 
 def _is_message_in_both_apis(value: Mapping[str, Any]) -> bool:
     """Whether the value is a valid message both of the chat API and of the Responses API."""
-    has_only_content = value.get("role") in _ITEM_ROLES and value.keys() <= {"role", "content"}
+    has_only_content = role_of(value) in _ITEM_ROLES and value.keys() <= {"role", "content"}
     return has_only_content and not _is_anthropic_message(value)
 
 
@@ -276,7 +276,7 @@ _ITEM_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 
 def _is_anthropic_message(value: Mapping[str, Any]) -> bool:
     """Whether the value is a message with a block that only Anthropic has."""
-    return value.get("role") in {"user", "assistant"} and any(map(_is_anthropic_block, _parts(value)))
+    return role_of(value) in {"user", "assistant"} and any(map(_is_anthropic_block, _parts(value)))
 
 
 def _has_cache_marks(value: Mapping[str, Any]) -> bool:
@@ -284,7 +284,7 @@ def _has_cache_marks(value: Mapping[str, Any]) -> bool:
 
     Some servers with a chat API accept that too, so it does not prove that the message is Anthropic's.
     """
-    return value.get("role") in {"user", "assistant"} and any("cache_control" in part for part in _parts(value))
+    return role_of(value) in {"user", "assistant"} and any("cache_control" in part for part in _parts(value))
 
 
 def _is_anthropic_block(block: Mapping[str, Any]) -> bool:
@@ -327,7 +327,7 @@ def _require_fields(
 ) -> None:
     """Refuse call blocks of another type, and blocks of this type without the fields."""
     for block_index, block in enumerate(blocks):
-        if block.get("type") in CALL_BLOCKS and block["type"] != block_type:
+        if type_of(block) in CALL_BLOCKS and block["type"] != block_type:
             raise InvalidMessage(
                 f"content[{block_index}]", f"is a {block['type']} block in a message of the wrong role", index
             )

@@ -21,8 +21,8 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.loop_thread import run_sync
 
 T = TypeVar("T")
-_IN_BACKGROUND: Final = frozenset({"run", "compact", "close"})
-"""Methods that may call a model, and `close`, because a store may start a thread to close itself."""
+_IN_BACKGROUND: Final = frozenset({"run", "compact"})
+"""Methods that may call a model."""
 _VIEWS: Final = frozenset({"view", "fit"})
 """Methods that call the strategy, if there is one. It may call a model."""
 _has_warned = False
@@ -97,7 +97,7 @@ class Conversation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self._async.close())
+        run(self._async.close(), in_background=False)  # in the loop that has opened the store's connections
 
     def open_run(self, *args: Any, **settings: Any) -> AbstractAsyncContextManager[Any]:
         return self._async.open_run(*args, **settings)  # for a runner, which is async

@@ -7,6 +7,8 @@ from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from minutebook.errors import MissingExtra
 
 _EXTRAS = {
@@ -74,7 +76,7 @@ class _PublicNames(list[str]):
         super().__init__(map(_ListedName, names))
         self._package = package
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def] # the overloads of list
+    def __getitem__(self, index: "Any") -> "Any":
         return [name for name in self if hasattr(sys.modules[self._package], name)][index]
 
 

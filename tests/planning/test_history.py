@@ -254,6 +254,8 @@ def test_turns_from_elsewhere_get_a_number_and_a_time_and_are_taken_once():
     assert "**Assistant**: in the step\n\n**[x]**: where I say" in section_of(session)
     with pytest.raises(ReducerFailed, match="step_id"):
         session.dispatch(AppendTurn(Turn(None, "user", "x"), step_id=9))
+    with pytest.raises(ReducerFailed, match="belongs to already"):
+        session.dispatch(AppendTurn(Turn(1, "user", "before any step"), step_id=1))
 
 
 def test_another_turn_with_the_same_number_is_refused():

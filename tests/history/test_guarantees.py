@@ -246,5 +246,5 @@ def test_a_view_has_one_line_for_each_position_of_the_record():
 
     assert len(view) == len(CHAT) - 1
     assert list(view) == [view[position] for position in range(len(view))]
-    with pytest.raises(InvalidSetting, match="view.messages"):
+    with pytest.raises(InvalidSetting, match=r"view\.messages"):
         view[1:3]

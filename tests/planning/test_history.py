@@ -454,3 +454,10 @@ def test_system_messages_and_prompts_are_no_turns():
     session.bus.publish(ConversationRecorded(entry, session.session_id, MONDAY, None, is_prompt=True))
 
     assert [one.content for step in latest(session).steps for one in step.turns] == ["Go."]
+
+
+def test_an_override_for_an_unknown_step_is_reported_when_the_section_is_rendered():
+    session = planned("Read")
+
+    with pytest.warns(RuntimeWarning, match=r"not in the history: \[99\]"):
+        section_of(session, resolver=StepVisibilityResolver(overrides={1: "full", 99: "title"}))

@@ -1,12 +1,14 @@
 """Public names of a package that load on first use, so that importing a package stays cheap and needs no extra."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from minutebook.errors import MissingExtra
 
 _EXTRAS = {
@@ -58,6 +60,26 @@ def import_with_extra(module: str) -> ModuleType:
         raise missing from error
 
 
+class _ListedName(str):
+    """A name from `__all__` or `dir`: if its extra is missing, `hasattr` is False, so `pydoc` and `import *` skip it.
+
+    Any other string raises `MissingExtra`, because that is a name which the program itself uses.
+    """
+
+    __slots__ = ()
+
+
+class _PublicNames(list[str]):
+    """`__all__` of a package. `from package import *` reads it by index and gets only the names that can be loaded."""
+
+    def __init__(self, package: str, names: Iterable[str]) -> None:
+        super().__init__(map(_ListedName, names))
+        self._package = package
+
+    def __getitem__(self, index: "Any") -> "Any":
+        return [name for name in self if hasattr(sys.modules[self._package], name)][index]
+
+
 def exports(
     package: str, modules: Mapping[str, tuple[str, ...]]
 ) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
@@ -70,11 +92,19 @@ def exports(
     def load(name: str) -> object:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_with_extra(f"{package}.{module_of[name]}"), name)
+        try:
+            value = getattr(import_with_extra(f"{package}.{module_of[name]}"), name)
+        except ImportError as error:
+            from minutebook.errors import MissingExtra
+
+            if type(name) is _ListedName and isinstance(error, MissingExtra):
+                raise AttributeError(str(error)) from error
+            raise
         setattr(sys.modules[package], name, value)
         return value
 
     def names() -> list[str]:
-        return sorted({*module_of, *(name for name in vars(sys.modules[package]) if name.startswith("__"))})
+        own_names = (name for name in vars(sys.modules[package]) if name.startswith("__"))
+        return sorted({*map(_ListedName, module_of), *own_names})
 
-    return sorted(module_of), load, names
+    return _PublicNames(package, sorted(module_of)), load, names

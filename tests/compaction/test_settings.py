@@ -74,3 +74,8 @@ def test_shares_out_of_range_are_refused(strategy_class, shares):
 def test_keeping_zero_turns_is_refused(strategy_class):
     with pytest.raises(InvalidSetting, match="keep_turns"):
         strategy_class(keep_turns=0)
+
+
+def test_a_list_instead_of_a_transcript_is_refused():
+    with pytest.raises(InvalidSetting, match="Transcript"):
+        compact(TurnStrategy(), [{"role": "user", "content": "x"}])

@@ -27,6 +27,6 @@ def test_a_closed_conversation_leaves_nothing_on_standard_error(backend, tmp_pat
         require_postgres()
         url = shared.empty()
 
-    done = subprocess.run([sys.executable, "-X", "dev", "-c", PROGRAM, url], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM, url], capture_output=True, text=True, check=True)
 
     assert (done.stdout, done.stderr) == ("1\n", "")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook import CannotFit, CurationContext, SlidingWindowManager, TokenBudgetManager, Transcript, check, view_of
-from minutebook.errors import GuaranteeViolated, RecordIsReadOnly
+from minutebook.errors import GuaranteeViolated, InvalidSetting, RecordIsReadOnly
 from minutebook.history import Guarantee, guard
 from minutebook.record import is_valid
 from minutebook.record.finding import errors
@@ -228,3 +228,23 @@ def test_record_messages_are_in_order_and_at_most_once_in_every_view(chat, data)
     system_count = next((at for at, message in enumerate(chat) if message["role"] != "system"), len(chat))
     assert view[:system_count] == chat[:system_count]
     assert errors(check(view)) == []
+
+
+@pytest.mark.fuzz
+@given(conversations(user_first=True, max_steps=16), st.integers(1, 60))
+def test_cannot_fit_names_the_smallest_budget_that_works(chat, budget):
+    try:
+        view_of(chat, budget)
+    except CannotFit as error:
+        assert view_of(chat, error.needed).tokens <= error.needed
+        with pytest.raises(CannotFit):
+            view_of(chat, error.needed - 1)
+
+
+def test_a_view_has_one_line_for_each_position_of_the_record():
+    view = view_of(CHAT[1:], SlidingWindowManager(2), system="be brief")
+
+    assert len(view) == len(CHAT) - 1
+    assert list(view) == [view[position] for position in range(len(view))]
+    with pytest.raises(InvalidSetting, match=r"view\.messages"):
+        view[1:3]

@@ -254,6 +254,8 @@ def test_turns_from_elsewhere_get_a_number_and_a_time_and_are_taken_once():
     assert "**Assistant**: in the step\n\n**[x]**: where I say" in section_of(session)
     with pytest.raises(ReducerFailed, match="step_id"):
         session.dispatch(AppendTurn(Turn(None, "user", "x"), step_id=9))
+    with pytest.raises(ReducerFailed, match="belongs to already"):
+        session.dispatch(AppendTurn(Turn(1, "user", "before any step"), step_id=1))
 
 
 def test_another_turn_with_the_same_number_is_refused():
@@ -452,3 +454,10 @@ def test_system_messages_and_prompts_are_no_turns():
     session.bus.publish(ConversationRecorded(entry, session.session_id, MONDAY, None, is_prompt=True))
 
     assert [one.content for step in latest(session).steps for one in step.turns] == ["Go."]
+
+
+def test_an_override_for_an_unknown_step_is_reported_when_the_section_is_rendered():
+    session = planned("Read")
+
+    with pytest.warns(RuntimeWarning, match=r"not in the history: \[99\]"):
+        section_of(session, resolver=StepVisibilityResolver(overrides={1: "full", 99: "title"}))

@@ -181,6 +181,7 @@ class CompactionManager:
         """Length of the record at the last attempt."""
 
     def compaction_input(self, record: Transcript, overhead_tokens: int = 0) -> CompactionInput:
+        require_type("record", record, Transcript, "a Transcript, such as Transcript(messages)")
         return CompactionInput(record, self.folds, self.model, overhead_tokens, self._reply_tokens)
 
     async def check_and_apply(

@@ -72,8 +72,11 @@ def require_summarizer(summarizer: object) -> None:
         raise InvalidSetting("summarizer", summarizer, expected)
 
 
+_SUMMARY_TAGS: Final = re.compile(r"<summary>(.*)</summary>", re.IGNORECASE | re.DOTALL)
+
+
 def require_summary(summary: object, request: SummaryRequest) -> str:
-    """Return the summary without surrounding whitespace. If it is slightly too long, its last sentences are cut off.
+    """Return the summary without surrounding whitespace and `<summary>` tags. If it is slightly too long, its last sentences are cut off.
 
     Raises:
         SummaryRejected: it is empty, not prose, or much longer than `request.max_tokens`.
@@ -81,6 +84,8 @@ def require_summary(summary: object, request: SummaryRequest) -> str:
     if not isinstance(summary, str):
         raise SummaryRejected(f"is of type {type(summary).__name__}, not str")
     text = summary.strip()
+    if tagged := _SUMMARY_TAGS.fullmatch(text):  # the message that shows the summary has its own tags
+        text = tagged[1].strip()
     if not text:
         raise SummaryRejected("is empty")
     tokens = request.counter.count(text)

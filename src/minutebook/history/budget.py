@@ -172,7 +172,20 @@ class BudgetView(IncrementalView):
     def _require_fit(self) -> None:
         if self._tokens > self._limit:
             manager = self._manager
-            raise CannotFit(manager.max_tokens, self._tokens + manager.reserve, self._irreducible())
+            droppable = self._droppable_request()
+            dropped_tokens = 0 if droppable is None else self._message_tokens[self.view_index(droppable)]
+            needed = self._tokens + manager.reserve - dropped_tokens
+            raise CannotFit(manager.max_tokens, needed, self._irreducible(droppable))
+
+    def _droppable_request(self) -> int | None:
+        """Index of the first user message, if it is in the view and a smaller view could leave it out."""
+        for first_request in self._requests()[1:]:
+            view_index = self.view_index(first_request)
+            is_shown = view_index < len(self.indexes) and self.indexes[view_index] == first_request
+            is_essential = first_request in self._requests()[:1] or first_request in self.preserved.pinned(self.source)
+            if is_shown and not is_essential and first_request not in self._last_messages():
+                return first_request
+        return None
 
     def _temporary_cut(self) -> "BudgetView":
         """A cut copy of this view, for a call of the model in the middle of an exchange. This view is not changed."""
@@ -380,18 +393,18 @@ class BudgetView(IncrementalView):
     def _note_of(self, status: NoteStatus, description: str) -> ViewNote:
         return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {description}")
 
-    def _irreducible(self) -> list[tuple[str, int, int]]:
-        """The messages that are left, for `CannotFit`: a description, the position in the record, the tokens."""
+    def _irreducible(self, droppable: int | None) -> list[tuple[str, int, int]]:
+        """The messages that must stay, for `CannotFit`: a description, the position in the record, the tokens."""
         requests, leading_count = self._requests(), self.preserved.leading_count(self.source)
         pinned = self.preserved.pinned(self.source)
         parts = []
         for index, tokens in zip(self.indexes, self._message_tokens, strict=True):
+            if index == droppable:
+                continue
             if index < leading_count:
                 name = "a system message"
             elif index in requests[:1]:
                 name = "the newest request"
-            elif index in requests:
-                name = "the first request"
             elif index in pinned:
                 name = "a pinned exchange"
             else:

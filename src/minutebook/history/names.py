@@ -24,7 +24,7 @@ LIST_TEXT: Final = "[Names from earlier messages that are left out: {}]"
 _MAX_NAME: Final = 120
 """Longer matches, such as encoded data, are not names."""
 _HALF_LIFE: Final = 80
-"""After this number of messages, the recency of a name counts half."""
+"""Number of messages after which the recency of a name counts half."""
 _MIN_TOKENS: Final = 40
 """A shorter list is not worth a message."""
 

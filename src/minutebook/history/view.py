@@ -1,6 +1,6 @@
 """The view: the messages that one model call is sent, with the reason for every message that is changed or left out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any, Final
@@ -91,7 +91,20 @@ class View:
         return next(line for line in self.explain().lines if line.index == index)
 
     def __getitem__(self, position: int) -> ExplanationLine:
+        if not isinstance(position, int):
+            expected = "a position of the record, as in view[17]; view.messages is the list of messages to send"
+            raise InvalidSetting("position", position, expected)
         return self.why(position)
+
+    def __len__(self) -> int:
+        """The number of positions of the record for which `view[position]` says what happened."""
+        return self.length - self.offset
+
+    def __iter__(self) -> Iterator[ExplanationLine]:
+        return (line for line in self.explain().lines if line.index is not None and line.index >= self.offset)
+
+    def __bool__(self) -> bool:
+        return True
 
     def __repr__(self) -> str:
         number = "" if self.number is None else f" {self.number}"

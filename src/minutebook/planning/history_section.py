@@ -289,6 +289,10 @@ class TaskHistorySection(Section[None]):
             InvalidSetting: there is no such step.
         """
         overrides: dict[int, StepVisibility] = {}
+        known = {step.step_id for history in histories for step in history.steps}
+        if known and (unknown := sorted(self._resolver.step_ids - known)):
+            problem = f"has a resolver with overrides for steps that are not in the history: {unknown}"
+            warnings.warn(f"TaskHistorySection {self.key!r} {problem}", RuntimeWarning, stacklevel=2)
         step_ids = {f"step-{step.step_id}": step.step_id for history in histories for step in history.steps}
         for keys, visibility in context.visibility_overrides.items():
             if len(keys) <= len(path) or keys[: len(path)] != path:

@@ -216,6 +216,9 @@ def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: R
     if existing is not None:
         if (existing.role, existing.content) != (turn.role, turn.content):
             raise InvalidSetting("turn_id", turn.turn_id, "a number that no other turn has, or None for the next one")
+        owners = [step.step_id for history in histories for step in history.steps if existing in step.turns]
+        if event.step_id is not None and event.step_id not in owners:
+            raise InvalidSetting("step_id", event.step_id, f"{owners[0]}, the step that this turn belongs to already")
         return histories
     if event.step_id is not None and latest.step(event.step_id) is None:
         raise InvalidSetting("step_id", event.step_id, "the id of a step of the history, or None for the active one")

@@ -166,6 +166,11 @@ class StepVisibilityResolver:
         """The override of the step, else its stored visibility, else the default."""
         return self._overrides.get(step_id) or stored or self._default
 
+    @property
+    def step_ids(self) -> frozenset[int]:
+        """The steps that have an override."""
+        return frozenset(self._overrides)
+
     def with_overrides(self, more: Mapping[int, StepVisibility]) -> "StepVisibilityResolver":
         """A copy with more overrides, which take precedence over the existing ones."""
         return StepVisibilityResolver(default=self._default, overrides={**self._overrides, **more})

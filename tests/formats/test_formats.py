@@ -2,6 +2,8 @@
 
 import gzip
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -111,6 +113,62 @@ def test_lines_of_another_format_are_reported(sample: str) -> None:
 def test_a_file_in_no_known_format_is_refused(content: bytes) -> None:
     with pytest.raises(UnreadableInput):
         list(read(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[", "is incomplete: it ends before the first element; copy the file again"),
+        ("[{}", "is incomplete: it ends after element 0; copy the file again"),
+        ("[{}, {},", "is incomplete: it ends after element 1; copy the file again"),
+        ("[{}, {", "is incomplete: it ends within element 1; copy the file again"),
+        ("[{} {}]", "not JSON (expected ',' or ']' after element 0); expected JSON"),
+    ],
+)
+def test_the_refusal_of_a_damaged_array_says_where_it_is_damaged(content: str, problem: str) -> None:
+    with pytest.raises(UnreadableInput) as refused:
+        list(Source(content.encode()).values())
+
+    assert refused.value.problem.startswith(problem)
+
+
+def _sqlite_sample() -> tuple[str, bytes]:
+    return next((name, content) for name, content in SAMPLES.values() if formats()[name].kind == "sqlite")
+
+
+@pytest.mark.parametrize("file_name", ["a#b.db", "a?b.db", "a%20b.db", "a b.db"])
+def test_a_database_is_read_whatever_its_file_is_called(tmp_path: Path, file_name: str) -> None:
+    name, content = _sqlite_sample()
+    (tmp_path / file_name).write_bytes(content)
+
+    assert detect(tmp_path / file_name).name == name
+    assert [path.name for path in tmp_path.iterdir()] == [file_name]
+
+
+def test_a_database_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["x" * 250] * 3)  # SQLite opens no path of more than 512 bytes
+    folder.mkdir(parents=True)
+    (folder / "chat.db").write_bytes(_sqlite_sample()[1])
+
+    with pytest.raises(UnreadableInput, match="the SQLite database cannot be read"):
+        detect(folder / "chat.db")
+
+
+@pytest.mark.parametrize("sample", [name for name, sample in SAMPLES.items() if formats()[sample[0]].kind != "sqlite"])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_every_byte_of_a_file_is_counted_while_it_is_read(
+    tmp_path: Path, sample: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(compress(SAMPLES[sample][1]))
+    counts: list[int] = []
+
+    conversations = list(read(Source(path, advance=counts.append)))
+
+    assert [conversation.messages for conversation in conversations] == [
+        conversation.messages for conversation in read(SAMPLES[sample][1])
+    ]
+    assert sum(counts) == path.stat().st_size
 
 
 def test_the_refusal_says_what_was_seen_and_what_is_supported() -> None:

@@ -21,11 +21,13 @@ Out = TypeVar("Out")
 class PromptMessage(Generic[Out]):
     """The rendered prompt as a message of the conversation.
 
-    With a request the prompt is the system message, without one it is the user message. With a request, an empty prompt
-    adds no message, and the conversation keeps its own system messages. A conversation is append-only: when the prompt's
-    text changes (its sections show the session's state, or the model opened one), the old message stays in the record,
-    and a fold shows the new text in its place. A fold also shows the prompt before the first message of a stored
-    conversation that does not start with a system message.
+    If the run has a user's request (the `request` of `start`) or is resumed, the prompt is the system message; an empty
+    prompt then adds no message, and the conversation keeps its own system messages. Otherwise the prompt is the user
+    message.
+
+    A conversation is append-only: when the prompt's text changes (its sections show the session's state, or the model
+    opened one), the old message stays in the record, and a fold shows the new text in its place. A fold also shows the
+    prompt before the first message of a stored conversation that does not start with a system message.
     """
 
     def __init__(
@@ -105,21 +107,21 @@ class PromptMessage(Generic[Out]):
         return tokens if self._first_exchange else tokens - conversation.tokens_of(self._index)
 
     def folds_with(self, folds: Sequence[Fold], *, is_next: bool = False) -> tuple[Fold, ...]:
-        """The prompt's fold followed by these folds. With `is_next`, the prompt's fold is that of the next model call.
+        """These folds, and the prompt shown by a fold. With `is_next`, it is the prompt of the next model call.
 
-        If the prompt has no message in the conversation, its fold covers the first exchange. A given fold that also covers
-        that exchange then shows the prompt, and replaces the prompt's fold.
+        The prompt's own fold comes first. But if the prompt has no message in the conversation, and one of these folds also
+        covers the first exchange, that fold shows the prompt before its messages, and there is no other fold for the prompt.
         """
         own_folds = self.next_folds() if is_next else self.folds
-        first_fold = next((fold for fold in reversed(folds) if not fold.start), None) if self._first_exchange else None
-        if first_fold is None or not own_folds:
+        fold_at_start = next((fold for fold in reversed(folds) if not fold.start), None)
+        if not self._first_exchange or fold_at_start is None or not own_folds:
             return (*own_folds, *folds)
         prompt = own_folds[0].shown[0]
         cached = self._fold_with_prompt
-        if cached is None or cached[0] is not first_fold or cached[1].shown[0] is not prompt:
-            cached = first_fold, replace(first_fold, shown=(prompt, *first_fold.shown))
+        if cached is None or cached[0] is not fold_at_start or cached[1].shown[0] is not prompt:
+            cached = fold_at_start, replace(fold_at_start, shown=(prompt, *fold_at_start.shown))
             self._fold_with_prompt = cached
-        return tuple(cached[1] if fold is first_fold else fold for fold in folds)
+        return tuple(cached[1] if fold is fold_at_start else fold for fold in folds)
 
     def override_visibility(self, overrides: Mapping[SectionPath, SectionVisibility]) -> None:
         """Change the visibility of sections, and render the prompt again."""
@@ -139,7 +141,9 @@ class PromptMessage(Generic[Out]):
 
     def _fold(self, message: Message) -> Fold:
         stop = self._index + max(1, len(self._first_exchange))
-        return Fold("prompt", self._index, stop, (message, *self._first_exchange), "the prompt was rendered again")
+        has_message = not self._first_exchange
+        reason = "the prompt was rendered again" if has_message else "the conversation does not start with the prompt"
+        return Fold("prompt", self._index, stop, (message, *self._first_exchange), reason)
 
     def _message(self) -> dict[str, Any]:
         return {"role": self._role, "content": self.rendered.text}

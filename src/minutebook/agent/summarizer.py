@@ -15,6 +15,7 @@ from minutebook.prompt.markdown import MarkdownSection
 from minutebook.prompt.template import Prompt, PromptTemplate
 from minutebook.session.state import Session
 
+# In the texts for the model a summary is called minutes: `quotation` puts the previous one between these tags.
 _INSTRUCTIONS: Final = """
 You write the minutes of a conversation between a user and an assistant. The assistant will read them in place of the
 messages, so they must contain everything it needs to continue.
@@ -38,7 +39,8 @@ class ModelSummarizer:
     """Summarizes conversations with the model of an adapter.
 
     A text longer than `max_input_tokens` is summarized in chunks, so that every request fits and nothing is skipped. After a
-    rejected summary the request is sent again with the problem, up to `attempts` times in total.
+    rejected summary the request is sent again with the problem, up to `attempts` times in total. With `tool_details`, the
+    text includes tool calls and results.
 
     Raises:
         InvalidSetting: a setting is out of range.
@@ -85,11 +87,12 @@ class ModelSummarizer:
         return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_chunk_tokens(request))
 
     def _max_chunk_tokens(self, request: SummaryRequest) -> int:
-        """The tokens of the record that fit into one request with the prompt, the previous summary and corrections."""
+        """The tokens of the record that fit into one request with the prompt, the previous summary and a correction."""
         prompt_tokens = request.counter.count(self._prompt.render().text) + 200
         previous_tokens = max(request.max_tokens, request.counter.count(request.previous or ""))
-        rejected_tokens = (self._attempts - 1) * (2 * request.max_tokens + 100)
-        available = self._max_input_tokens - prompt_tokens - previous_tokens - rejected_tokens
+        # More than enough for the correction that a retry adds: why the summary before it was rejected.
+        retry_tokens = (self._attempts - 1) * (2 * request.max_tokens + 100)
+        available = self._max_input_tokens - prompt_tokens - previous_tokens - retry_tokens
         if available < 1:
             minimum = self._max_input_tokens - available + 100
             expected = f"{minimum:,} or more for a summary of {request.max_tokens:,} tokens"

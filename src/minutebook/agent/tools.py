@@ -22,13 +22,13 @@ _LOG: Final = logging.getLogger("minutebook.agent")
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The result of a tool call, for the model and for the loop."""
+    """The result of a tool call, for the model and for the runner."""
 
     call: ToolCall
     content: str
     success: bool
     error: Exception | None = None
-    """An error that the loop must handle or raise. The model only gets `content`."""
+    """An error that the runner must handle or raise. The model only gets `content`."""
 
     @property
     def message(self) -> dict[str, Any]:
@@ -112,6 +112,7 @@ async def _call_handler(
     except TimeoutError as error:
         if not timeout.expired():
             raise
+        # The error whose text the model gets unchanged: it may call the tool again with other arguments.
         raise ToolValidationError(f"{tool.name} exceeded its timeout of {tool.timeout_seconds:g} seconds.") from error
     if not isinstance(result, ToolResult):
         raise TypeError(f"the handler returned a {type(result).__name__}; it must return a ToolResult")

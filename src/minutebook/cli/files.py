@@ -90,7 +90,8 @@ class ConversationFiles:
     files: Sequence[InputFile]
     format: str | None = None
     """The format of all files; None: it is detected."""
-    stdout_unused: bool = False
+    prints_meanwhile: bool = True
+    """Whether the command prints to stdout while it reads; there is no progress bar on the same terminal then."""
     skipped: list[dict[str, str | None]] = field(default_factory=list)
     """The parts that were not understood, as JSON data: file, place and reason."""
 
@@ -101,7 +102,7 @@ class ConversationFiles:
         self, file: InputFile, *, read_export: Callable[[Source], None] | None = None
     ) -> Iterator[FileConversation]:
         """The conversations of one file. Our own exports are given to `read_export`, if there is one, instead."""
-        with read_progress(file.path, stdout_unused=self.stdout_unused) as advance:
+        with read_progress(file.path, prints_meanwhile=self.prints_meanwhile) as advance:
             try:
                 source = Source(file.path, advance=advance)
                 format_ = detect(source) if self.format is None else format_named(self.format)

@@ -52,13 +52,13 @@ USAGE_KIND: Final = "imported_usage"
 """The kind of the document with the usage that a file had. Its id is that of the conversation."""
 _TAKEN: Final = "the id is taken by another conversation; give this one its own id"
 _REFUSED: Final = (ConversationErased, InvalidSetting)
-"""Errors of one conversation, besides conflicts of its id. The others are imported."""
+"""Errors that refuse one conversation, besides conflicts of its id. The other conversations are imported."""
 NumberedLines = Iterator[tuple[int, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class ImportProblem:
-    """A conversation with problems."""
+class ConversationProblems:
+    """The problems of a conversation, and its id."""
 
     id: str
     problems: list[str]
@@ -73,9 +73,9 @@ class ImportResult:
     existing_conversations: int = 0
     """Conversations of the file that the database already had."""
     existing_messages: int = 0
-    broken: list[ImportProblem] = field(default_factory=list)
+    broken: list[ConversationProblems] = field(default_factory=list)
     """Imported with problems."""
-    refused: list[ImportProblem] = field(default_factory=list)
+    refused: list[ConversationProblems] = field(default_factory=list)
     """Not imported."""
 
 
@@ -123,7 +123,9 @@ class Importer:
                 if line.endswith(b"\n") or _is_json(line):
                     yield b'{"entry":%s}' % line.rstrip()
                 else:
-                    self.result.broken.append(ImportProblem(name, ["the last line is incomplete and was skipped"]))
+                    self.result.broken.append(
+                        ConversationProblems(name, ["the last line is incomplete and was skipped"])
+                    )
 
         header = _header(name, self.recipient or "chat", {}, datetime.now(UTC)).encode()
         self._import_bytes(source, name, chain([header], entries()), 0)
@@ -138,7 +140,7 @@ class Importer:
         except UnicodeDecodeError as problem:
             raise UnreadableInput(source.name, f"not UTF-8 ({problem.reason})", start) from None
         except (VersionConflict, IdempotencyConflict):
-            self.result.refused.append(ImportProblem(name, [_TAKEN]))
+            self.result.refused.append(ConversationProblems(name, [_TAKEN]))
 
     def import_conversation(self, conversation: FileConversation) -> None:
         """Import a conversation of any other format. A problem is noted in the result."""
@@ -152,7 +154,7 @@ class Importer:
             # All messages are converted first, so that nothing is stored if one of them is invalid.
             entries = _entries(conversation, map(checker.check, source.messages))
         except (InvalidMessage, *_REFUSED) as problem:
-            self.result.refused.append(ImportProblem(name, [str(problem)]))
+            self.result.refused.append(ConversationProblems(name, [str(problem)]))
             return
         folds, problems = _valid_folds(source)
         if source.branch_of is not None:
@@ -172,7 +174,7 @@ class Importer:
             if usage := _usage_document(conversation, name):
                 self.database.run(self.database.store.put_document(name, usage))
             if problems := [*checker.problems(), *problems]:
-                self.result.broken.append(ImportProblem(name, problems))
+                self.result.broken.append(ConversationProblems(name, problems))
 
     def _free_name(self, name: str, format_name: str) -> str:
         """The id in the database: that of the file, with the format before it if another format has the same id."""
@@ -186,7 +188,7 @@ class Importer:
         """Append what a conversation has gained since it was imported. Return False if it is another one."""
         added = self.database.run(_append_rest(self.database.store, name, entries, folds))
         if added is None:
-            self.result.refused.append(ImportProblem(name, [_TAKEN]))
+            self.result.refused.append(ConversationProblems(name, [_TAKEN]))
             return False
         self.result.messages += added
         self.result.existing_messages += len(entries) - added
@@ -205,7 +207,7 @@ class Importer:
             imported = self.database.run(store.import_(lines))
             added = (self.database.run(_length(store, name)) or 0) - (length_before or 0)
         except _REFUSED as error:
-            result.refused.append(ImportProblem(name, [str(error)]))
+            result.refused.append(ConversationProblems(name, [str(error)]))
             return False
         result.messages += added
         result.existing_messages += imported.entries - added

@@ -93,7 +93,9 @@ def _input_files(name: str) -> list[InputFile]:
 
 
 def _matches(file: str) -> list[str]:
-    """The files that match a pattern. A name without a pattern or of an existing file is returned unchanged.
+    """The files that match a pattern.
+
+    A name that has no wildcards, or that is the name of an existing file, is returned unchanged.
 
     Raises:
         FileNotFoundError: no file matches the pattern.

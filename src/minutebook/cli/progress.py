@@ -16,15 +16,15 @@ MIN_COUNT = 20_000
 
 
 @contextmanager
-def read_progress(source: str, *, stdout_unused: bool = False) -> Iterator[Callable[[int], None] | None]:
+def read_progress(source: str, *, prints_meanwhile: bool = True) -> Iterator[Callable[[int], None] | None]:
     """Yield a function to call with the number of bytes read, or None without a bar.
 
-    `stdout_unused`: the command prints nothing to stdout meanwhile.
+    `prints_meanwhile`: whether the command prints to stdout while the bar is shown.
     """
     size = None
     with suppress(OSError):
         size = Path(source).stat().st_size if source != "-" else None
-    if (size or 0) < MIN_BYTES or not _is_visible(stdout_unused=stdout_unused):
+    if (size or 0) < MIN_BYTES or not _is_visible(prints_meanwhile=prints_meanwhile):
         yield None
         return
     from rich.progress import DownloadColumn
@@ -35,10 +35,13 @@ def read_progress(source: str, *, stdout_unused: bool = False) -> Iterator[Calla
 
 @contextmanager
 def count_progress(
-    title: str, total: int, *, stdout_unused: bool = False, minimum: int = MIN_COUNT
+    title: str, total: int, *, prints_meanwhile: bool = True, min_total: int = MIN_COUNT
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the number of items done. Without a bar it does nothing."""
-    if total < minimum or not _is_visible(stdout_unused=stdout_unused):
+    """Yield a function to call with the number of items done. Without a bar it does nothing.
+
+    There is no bar if `total` is less than `min_total`.
+    """
+    if total < min_total or not _is_visible(prints_meanwhile=prints_meanwhile):
         yield lambda _count: None
         return
     from rich.progress import MofNCompleteColumn
@@ -47,9 +50,9 @@ def count_progress(
         yield advance
 
 
-def _is_visible(*, stdout_unused: bool) -> bool:
-    """Whether a bar may be shown: stderr is a terminal, and no data is printed to the same terminal."""
-    return sys.stderr.isatty() and (stdout_unused or not sys.stdout.isatty())
+def _is_visible(*, prints_meanwhile: bool) -> bool:
+    """Whether a bar may be shown: stderr is a terminal, and the command does not print to a terminal meanwhile."""
+    return sys.stderr.isatty() and not (prints_meanwhile and sys.stdout.isatty())
 
 
 @contextmanager

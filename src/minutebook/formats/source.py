@@ -1,4 +1,6 @@
-"""A file as JSON values, lines of text or a SQLite database, read in constant memory.
+"""A file as JSON values, lines of text or a SQLite database.
+
+A file is read part by part. Standard input, and a single JSON document that is not an array, are held in memory as a whole.
 
 Gzip and byte-order marks are handled here. A JSON array at the top is read element by element, JSONL line by line; both give
 the same values, so a format does not need to know which of the two it is in.
@@ -12,7 +14,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -111,7 +113,7 @@ class Source:
         return sample
 
     def values(self) -> Iterator[Value]:
-        """The JSON values of the file. An incomplete last line is skipped: a program may still be writing it."""
+        """The JSON values of the file. In JSONL, every line that is not JSON is skipped and noted in `skipped`."""
         return self._values(self._advance)
 
     def content(self) -> bytes:
@@ -134,15 +136,13 @@ class Source:
                 with self._open(advance=None) as stream, path.open("wb") as copy:
                     copy.writelines(iter(lambda: stream.read(_CHUNK), b""))
             try:
-                connection = sqlite3.connect(f"file:{path.absolute()}?mode=ro", uri=True)
-                connection.row_factory = sqlite3.Row
-                yield connection
+                with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                    connection.row_factory = sqlite3.Row
+                    yield connection
             except sqlite3.DatabaseError as error:
                 raise UnreadableInput(
                     self.name, f"the SQLite database cannot be read ({error}); copy it again"
                 ) from None
-            finally:
-                connection.close()
 
     def is_gzipped(self) -> bool:
         if self._bytes is not None:
@@ -252,10 +252,10 @@ class _Buffer:
 
     def document(self) -> Any:
         self._buffer += self._text.read()
-        start = self._buffer.lstrip()
-        skipped_lines = self._buffer[: len(self._buffer) - len(start)].count("\n")
+        document = self._buffer.lstrip()
+        skipped_lines = self._buffer[: len(self._buffer) - len(document)].count("\n")
         try:
-            return parse_json(start.rstrip())
+            return parse_json(document.rstrip())
         except json.JSONDecodeError as error:
             problem = f"not JSON ({error.msg}, column {error.colno}); {_EXPECTED}"
             raise UnreadableInput(self._name, problem, skipped_lines + error.lineno) from None
@@ -271,13 +271,13 @@ class _Buffer:
             index += 1
             if self._next_character() == ",":
                 self._position += 1
-            elif self._next_character() != "]":
-                raise UnreadableInput(
-                    self._name, f"is incomplete: it ends after element {index - 1}; copy the file again"
-                )
+            elif self._next_character() not in {"]", ""}:
+                problem = f"not JSON (expected ',' or ']' after element {index - 1}); {_EXPECTED}"
+                raise UnreadableInput(self._name, problem)
             self._buffer, self._position = self._buffer[self._position :], 0
         if self._next_character() == "":
-            raise UnreadableInput(self._name, f"is incomplete: it ends after element {index - 1}; copy the file again")
+            place = f"after element {index - 1}" if index else "before the first element"
+            raise UnreadableInput(self._name, f"is incomplete: it ends {place}; copy the file again")
 
     def _element(self, index: int) -> Any:
         while True:

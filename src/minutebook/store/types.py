@@ -352,7 +352,7 @@ def _canonical_json(body: bytes) -> str:
 
 MAX_LEASE_SECONDS: Final = 366 * 24 * 3600
 LEASE_GRACE: Final = timedelta(hours=1)
-"""How long after its end a lease that no other holder has acquired can still be used and renewed, at least."""
+"""A lease can be used and renewed for at least this long after its end, unless another holder has acquired it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,14 +395,14 @@ def require_lease_on(conversation: str, lease: Lease | None) -> Lease | None:
     return lease
 
 
-def is_stored(stored: Lease | None, lease: Lease) -> bool:
-    """Whether no other holder has taken the lease, expired or not."""
+def is_same_lease(stored: Lease | None, lease: Lease) -> bool:
+    """Whether the stored lease is this one (same holder and fence), expired or not."""
     return stored is not None and (stored.holder, stored.fence) == (lease.holder, lease.fence)
 
 
 def require_own_lease(stored: Lease | None, lease: Lease) -> None:
     """Raise `LeaseLost` if the lease was released or another holder has it. An expired lease can be used until then."""
-    if not is_stored(stored, lease):
+    if not is_same_lease(stored, lease):
         raise LeaseLost(lease.conversation, lease.holder, lease.fence)
 
 

@@ -100,7 +100,9 @@ def _stored_part_tokens(message: Mapping[str, Any], count: CountText, prices: Me
 
 
 def _media_in_patch(patch: Any) -> Iterator[Mapping[str, Any]]:
-    """The media parts that a JSON patch (`wire.json_patch`) restores.
+    """The media parts that a patch of `wire.json_patch` sets.
+
+    `{"in": {key: patch}}` changes the keys of an object, and `{"=": value}` sets a value.
 
     An image that is a file id, for example, is only in the patch, because chat messages have no such part.
     """
@@ -121,7 +123,10 @@ BLOCKS_KEY = "anthropic_blocks"
 PATCH_KEY = "anthropic_patch"
 """Message key for the difference between the original Anthropic blocks and those built from the message."""
 ITEMS_KEY = "~items"
-"""Message key for the original Responses items of the message; see `wire.responses`."""
+"""Message key for what restores the original Responses items, as `wire.responses` describes it.
+
+The value is `{"marks": [{"item": …} or {"of": …, "patch": …}, …]}`.
+"""
 _STORED_PART_KEYS = frozenset({BLOCKS_KEY, PATCH_KEY, ITEMS_KEY})
 _CHAT_BLOCKS = frozenset({"text", "tool_use"})
 """Types of blocks that are also in the message's content and calls."""
@@ -150,7 +155,7 @@ def _count_any(value: Any, count: CountText) -> int:
 
 
 def compact_json(value: Any) -> str:
-    """The JSON of a value, or a shortened `repr` if it has none (a cycle, a key that is not a string)."""
+    """The JSON of a value, or a shortened `repr` if it has none: a cycle, a tuple as a key, or nesting that is too deep."""
     import json  # rarely needed, and a third of this package's import time
 
     try:

@@ -31,7 +31,7 @@ VOCABULARIES = (
 """All are included in splintr, so nothing is downloaded."""
 
 TIKTOKEN_VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
-"""Those that tiktoken has too, which is used if splintr is not installed."""
+"""The vocabularies that tiktoken has too. tiktoken is used if splintr is not installed."""
 
 MIN_CACHED_CHARACTERS = 64
 """Shorter texts are not cached: encoding them takes no longer than a look-up in the cache."""

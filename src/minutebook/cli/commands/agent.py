@@ -157,8 +157,9 @@ def run(
 ) -> None:
     """Run the program in FILE, and print its answer to PROMPT.
 
-    The answer is printed to stdout, and streamed if it is text for a terminal. Tool calls and compactions of the history are printed to stderr. - reads PROMPT
-    from stdin. Agents can access the files of the working directory, and Python tools are imported from it.
+    The answer is printed to stdout. It is streamed if it is text and stdout is a terminal. Tool calls and compactions of the
+    history are printed to stderr. - reads PROMPT from stdin. Agents can access the files of the working directory, and Python
+    tools are imported from it.
 
     API keys are read from OPENAI_API_KEY and ANTHROPIC_API_KEY. Any other PROVIDER must be OpenAI-compatible; its base
     URL is read from PROVIDER_BASE_URL and its key from PROVIDER_API_KEY.
@@ -176,9 +177,12 @@ def run(
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
     entry_agent = spec.entry.name if spec.entry is not None and spec.entry.kind == "agent" else None
-    started = None if flow is not None else agent if agent is not None else entry_agent
-    # Other answers are printed when they are complete: a rejected or interrupted one must not be part of the output.
-    streams = sys.stdout.isatty() and not is_json() and started is not None and spec.agent(started).produces is None
+    first_agent = None if flow is not None else agent if agent is not None else entry_agent
+    # These are printed when they are complete: the answer of an agent with `produces`, the result of a flow, and every answer
+    # with --json or to a file or pipe. A rejected or interrupted answer must not be part of the output.
+    streams = (
+        sys.stdout.isatty() and not is_json() and first_agent is not None and spec.agent(first_agent).produces is None
+    )
     environment = {**os.environ, **({MODELS_FILE_VARIABLE: models_file} if models_file else {})}
     printer = _RunPrinter(streams=streams)
 
@@ -240,8 +244,10 @@ def _print_diagnostics(diagnostics: Sequence[Diagnostic], *, err: bool) -> None:
     for diagnostic in diagnostics:
         heading, *excerpt = str(diagnostic).split("\n")
         color = "red" if diagnostic.severity is Severity.ERROR else "yellow"
-        location, severity, message = heading.partition(f"{diagnostic.severity.value}[")
-        click.echo(f"{location}{click.style(diagnostic.severity.value, fg=color)}{severity[-1:]}{message}", err=err)
+        severity = diagnostic.severity.value
+        location, separator, code_and_message = heading.partition(f"{severity}[")
+        bracket = separator[-1:]
+        click.echo(f"{location}{click.style(severity, fg=color)}{bracket}{code_and_message}", err=err)
         for line in excerpt:
             click.echo(line, err=err)
 

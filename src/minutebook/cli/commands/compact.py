@@ -118,10 +118,11 @@ def _result_json(result: CompactionResult) -> dict[str, Any]:
 
 def _reason(result: CompactionResult) -> str:
     """Why nothing was compacted or, if the strategy failed or was not enough, what was done instead and why."""
-    if result:
-        event = result.event
-        return f"{', then '.join(event.methods)}: {event.fallback}" if event is not None and event.fallback else ""
-    return result.reason
+    if not result:
+        return result.reason
+    if result.event is None or not (fallback_reason := result.event.fallback):
+        return ""
+    return f"{', then '.join(result.event.methods)}: {fallback_reason}"
 
 
 def _has_failed(result: CompactionResult) -> bool:

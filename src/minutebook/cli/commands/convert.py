@@ -44,7 +44,7 @@ def command(
     writer_of(format_named(to_format))
     if output is not None and output.exists() and not force:
         raise click.UsageError(f"{output} exists; --force replaces it.")
-    conversations = ConversationFiles(files, from_format, stdout_unused=output is not None)
+    conversations = ConversationFiles(files, from_format, prints_meanwhile=output is None)
     reports: list[dict[str, Any]] = []
     lines = _lines(conversations, to_format, reports)
     if output is None:

@@ -57,7 +57,9 @@ def init(database: Database) -> None:
 @dry_run_option
 @store_options
 def migrate(dry_run: bool, url: str | None, tenant: str) -> None:
-    """Migrate the database of an older version to the current schema. All other commands except status and backup do this too.
+    """Migrate the database of an older version to the current schema.
+
+    Every other command that opens the database migrates it too, except `db backup`, and `db status` of a SQLite file.
 
     Example: minutebook db migrate
     """
@@ -123,7 +125,7 @@ def check(database: Database) -> int:
     findings: list[dict[str, Any]] = [{"conversation": None, "problem": problem} for problem in file_problems]
     headers = list(database.conversations())
     total = sum(header.length - header.first for header in headers)
-    with count_progress("checking", total, stdout_unused=True) as advance:
+    with count_progress("checking", total, prints_meanwhile=False) as advance:
         for header in headers:
             problems = conversation_problems(database, header.id, advance)
             findings += [{"conversation": header.id, "problem": problem} for problem in problems]
@@ -163,7 +165,7 @@ def encrypt(key_file: Path, url: str | None, tenant: str) -> None:  # noqa: ARG0
             "encrypt supports only SQLite files. Export the conversations, and import them with a key."
         )
     total = file_status(require_file(path))["entries"]
-    with InterruptibleRunner() as runner, count_progress("encrypting", total, stdout_unused=True) as advance:
+    with InterruptibleRunner() as runner, count_progress("encrypting", total, prints_meanwhile=False) as advance:
         try:
             count = runner.run(encrypt_in_place(store, read_key(key_file), advance))
         finally:

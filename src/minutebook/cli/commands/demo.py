@@ -165,6 +165,6 @@ def _show(results: list[dict[str, Any]], record: dict[str, int], budget: int) ->
 
 
 def _program() -> str:
-    """The command that runs minutebook: its name if it is on the PATH, else its path."""
+    """`minutebook`, or the path of the running program if that is called minutebook and none is on the PATH."""
     path = Path(sys.argv[0])
     return "minutebook" if shutil.which("minutebook") or path.name != "minutebook" else os.path.relpath(path)

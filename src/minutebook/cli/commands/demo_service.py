@@ -72,7 +72,7 @@ def _run_client(
     messages: list[Any] = []
     sizes: list[tuple[int, int]] = []
     call_ids: list[str] = []
-    with count_progress("turns", turns, stdout_unused=True, minimum=1) as advance:
+    with count_progress("turns", turns, prints_meanwhile=False, min_total=1) as advance:
         for message in session:
             if message["role"] == "assistant":
                 raw = client.chat.completions.with_raw_response.create(

@@ -73,7 +73,7 @@ def command(
 
 
 def _selection(database: Database, conversation: str | None, recipient: str | None) -> tuple[int, int, str]:
-    """The number of conversations without forks, the number of their messages, and a description of them.
+    """The number of conversations, not counting their forks, the number of their messages, and a description of them.
 
     Raises:
         ConversationNotFound: the conversation does not exist.

@@ -139,7 +139,7 @@ def _trim(
     """Trim the conversations, or only count what would be trimmed. Returns the results of those with old tool data."""
     results = {}
     total = sum(header.length - header.first for header in headers)
-    with count_progress("trimming" if write else "counting", total, stdout_unused=True) as advance:
+    with count_progress("trimming" if write else "counting", total, prints_meanwhile=False) as advance:
         for header in headers:
             trimming = trim_all(
                 database.store,

@@ -17,7 +17,8 @@ from minutebook.cli.options import InputFile, conversation_files, database_optio
 @click.option(
     "--recipient",
     metavar="R",
-    help="Recipient of the conversations. Default: the one in the export, else each conversation's id. Example: --recipient alice",
+    help="Recipient of the conversations. Default: the one in the export, chat for chat files of earlier versions, "
+    "else each conversation's id. Example: --recipient alice",
 )
 @database_options(create=True)
 @json_option("Print counts, broken and refused conversations as JSON. Example: --json")
@@ -29,12 +30,12 @@ def command(database: Database, files: Sequence[InputFile], from_format: str | N
     the file and its index in it. Importing a file twice adds nothing; a session that has grown gets its new messages.
 
     Exit codes: 6 if tool calls and results do not match (they are imported unchanged) or a part of a file was not understood
-    (it is skipped), 1 if a conversation was refused, for example because its id is taken (the others are imported).
+    (it is skipped), 1 if a conversation was refused, for example because its id is taken (the other conversations are imported).
 
     Example: minutebook import log.jsonl --recipient alice
     """
     result = ImportResult()
-    conversations = ConversationFiles(files, from_format, stdout_unused=True)
+    conversations = ConversationFiles(files, from_format, prints_meanwhile=False)
     importer = Importer(database, recipient, result)
     try:
         for file in files:

@@ -38,7 +38,7 @@ from minutebook.cli.options import is_json, json_option
 @click.option(
     "--host",
     metavar="ADDRESS",
-    help="Address to listen on. Any address other than loopback requires API keys of callers. Example: --host ::1",
+    help="Address to listen on. On any address other than loopback, callers need an API key. Example: --host ::1",
 )
 @click.option(
     "--port",

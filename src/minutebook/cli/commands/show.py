@@ -60,13 +60,13 @@ def _rows(loaded: LoadedConversation) -> Iterator[MessageRow]:
 def _folded_rows(loaded: LoadedConversation) -> Iterator[MessageRow]:
     """The messages with folds applied: the messages of a fold replace those that it covers."""
     positioned: Iterable[tuple[int | None, Message]] = loaded.shown()
-    fold_of_next_message = (fold for fold in loaded.folds for _ in fold.shown)
+    fold_per_message = (fold for fold in loaded.folds for _ in fold.shown)
     introduced: Fold | None = None
     for position, message in positioned:
         if position is not None:
             yield _row("", f"{position}", message)
             continue
-        fold = next(fold_of_next_message)
+        fold = next(fold_per_message)
         if fold is not introduced:
             yield _fold_row(fold)
             introduced = fold

@@ -158,7 +158,7 @@ async def fork(
         labels=header.labels,
         origin=ForkOrigin(header.id, length),
     )
-    fork_row = await headers.insert(tx, new, origin=row.number, lineage=_without_empty_parts(lineage))
+    fork_row = await headers.insert(tx, new, origin_number=row.number, lineage=_without_empty_parts(lineage))
     await folds.copy(tx, row, fork_row)
     return new
 

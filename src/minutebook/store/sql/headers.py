@@ -77,19 +77,20 @@ def row_of(columns: Sequence[Any]) -> ConversationRow:
         json.loads(labels) if labels else {},
         None if origin_id is None else ForkOrigin(origin_id, origin_position),
     )
-    sources = tuple((source, stop) for source, stop in json.loads(lineage)) if lineage else ()
-    return ConversationRow(number, header, sources)
+    return ConversationRow(number, header, tuple((source, stop) for source, stop in json.loads(lineage or "[]")))
 
 
 async def insert(
     tx: SqlTransaction,
     header: ConversationHeader,
     *,
-    origin: int | None = None,
+    origin_number: int | None = None,
     lineage: tuple[tuple[int, int], ...] = (),
     **extra_columns: Any,
 ) -> ConversationRow:
     """Insert a conversation; `extra_columns` are those that only one of the databases has.
+
+    `origin_number` is the `number` of the conversation that it is a fork of.
 
     Checks for a tombstone after the insert: from then on no other transaction can erase a conversation with this id.
 
@@ -100,7 +101,7 @@ async def insert(
         *(header.tenant, header.id, header.recipient, header.status.value, header.version, header.length),
         *(header.turns, header.lead, header.first, header.open_at, json_of(header.open_calls), json_of(header.labels)),
         *(microseconds(header.created_at), microseconds(header.updated_at), microseconds(header.status_updated_at)),
-        *(origin, *((header.origin.conversation, header.origin.position) if header.origin else (None, None))),
+        *(origin_number, *((header.origin.conversation, header.origin.position) if header.origin else (None, None))),
         *(json_of(lineage), *extra_columns.values()),
     )
     statement = _insert_statement(tuple(extra_columns))
@@ -136,7 +137,7 @@ async def set_labels(tx: SqlTransaction, row: ConversationRow, labels: Mapping[s
 _NEWEST_FIRST: Final = "ORDER BY created_at DESC, id LIMIT ?"
 _HAS_STATUS: Final = "status || '' = ?"
 """An expression instead of the column, so that the database does not use the status index to find a recipient's rows."""
-_SINGLE_ROW: Final = "LIMIT ? OFFSET 0"
+_SINGLE_ROW: Final = "LIMIT ?"
 """For a condition that at most one row satisfies. With ORDER BY, the database would scan the index of that order."""
 
 
@@ -150,16 +151,16 @@ class _ListPart(NamedTuple):
 
 async def list_page(tx: SqlTransaction, query: ListQuery) -> Page[ConversationHeader]:
     """The conversations after a cursor, newest first."""
-    after, after_cursor = cursor_values(query.cursor, int, str), ""
+    after, cursor_condition = cursor_values(query.cursor, int, str), ""
     after_values: tuple[int | str, ...] = ()
     if after is not None:
         created_at, conversation_id = after
         # The first condition repeats a part of the second: an index can seek it.
-        after_cursor = " AND created_at <= ? AND (created_at < ? OR id > ?)"
+        cursor_condition = " AND created_at <= ? AND (created_at < ? OR id > ?)"
         after_values = (created_at, created_at, conversation_id)
     selects, values = list[str](), list[Any]()
     for part in _list_parts(query.recipient, query.status):
-        selects.append(f"SELECT * FROM ({SELECT} AND {part.where}{after_cursor} {part.order}) AS part")  # noqa: S608 - made of constants
+        selects.append(f"SELECT * FROM ({SELECT} AND {part.where}{cursor_condition} {part.order}) AS part")  # noqa: S608 - made of constants
         values += [tx.tenant, *part.values, *after_values, query.limit + 1]
     statement = f"SELECT * FROM ({' UNION ALL '.join(selects)}) AS found {_NEWEST_FIRST}"  # noqa: S608 - made of constants
     *_, rows = await tx.query(*tx.BEFORE_ORDERED_QUERY, (statement, (*values, query.limit + 1)))

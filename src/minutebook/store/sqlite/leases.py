@@ -14,7 +14,7 @@ from minutebook.store.codec import microseconds, moment
 from minutebook.store.rules import id_hash
 from minutebook.store.sql.headers import require_not_erased
 from minutebook.store.sql.transaction import SqlTransaction
-from minutebook.store.types import Lease, fence_of_holder, is_stored, lease_end
+from minutebook.store.types import Lease, fence_of_holder, is_same_lease, lease_end
 
 _EXTEND: Final = "UPDATE lease SET until = ? WHERE id = ?"
 
@@ -40,7 +40,7 @@ async def renew(tx: SqlTransaction, leases: Sequence[Lease], seconds: float, at:
     until = lease_end(at, seconds)
     renewed: list[Lease | None] = []
     for lease in leases:
-        is_own = is_stored(await find(tx, lease.tenant, lease.conversation), lease)
+        is_own = is_same_lease(await find(tx, lease.tenant, lease.conversation), lease)
         if is_own:
             await tx.execute(_EXTEND, microseconds(until), id_hash(lease.tenant, lease.conversation))
         renewed.append(replace(lease, until=until) if is_own else None)

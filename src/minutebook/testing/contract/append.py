@@ -141,7 +141,7 @@ class AppendContract:
         assert (await store.load("a")).entries == (*turn_entries[:2], turn_entries[3], turn_entries[2], turn_entries[4])
 
     @scenario
-    async def test_an_append_with_a_message_that_does_not_fit_is_rejected(self, store: ConversationStore) -> None:
+    async def test_an_append_whose_calls_and_results_do_not_match_is_rejected(self, store: ConversationStore) -> None:
         turn_entries = turn(0)
         for wrong in (turn_entries[2:], [*turn_entries[:3], turn_entries[4]], [*turn_entries, turn_entries[3]]):
             await expect_error(BrokenConversation, store.append("new", wrong))

@@ -26,8 +26,8 @@ def reply(name: str, text: str = "", **settings: Any) -> NewDocument:
     return NewDocument("reply", name, {"text": text or name}, **settings)
 
 
-async def _names(store: ConversationStore, conversation: str, kind: str = "reply", **part: Any) -> list[str]:
-    return [document.id for document in (await store.documents(conversation, kind, **part)).items]
+async def _names(store: ConversationStore, conversation: str, kind: str = "reply", **paging: Any) -> list[str]:
+    return [document.id for document in (await store.documents(conversation, kind, **paging)).items]
 
 
 class DocumentContract:
@@ -147,11 +147,16 @@ class DocumentContract:
     @scenario
     async def test_an_expired_document_is_not_found(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"), documents=[reply("old", expires_at=LONG_AGO), reply("other")])
-        await store.append("b", text_entries("1"))
 
         await expect_error(DocumentNotFound, store.document("reply", "old"))
         assert await _names(store, "a") == ["other"]
         assert await store.delete_document("reply", "old") is False
+
+    @scenario
+    async def test_the_id_of_an_expired_document_can_be_used_again(self, store: ConversationStore) -> None:
+        await store.append("a", text_entries("1"), documents=[reply("old", expires_at=LONG_AGO), reply("other")])
+        await store.append("b", text_entries("1"))
+
         await store.put_document("a", reply("old", expires_at=LONG_AGO))
         assert (await store.put_document("a", reply("old", "new"))).body == {"text": "new"}
         await store.put_document("a", reply("moves", expires_at=LONG_AGO))
@@ -165,6 +170,11 @@ class DocumentContract:
 
         assert (await store.document("reply", "moves")).conversation == "b"
         assert await _names(store, "a") == ["other", "old"]
+
+    @scenario
+    async def test_an_expiry_time_without_a_time_zone_is_refused(self, store: ConversationStore) -> None:
+        await store.append("a", text_entries("1"))
+
         await expect_error(InvalidSetting, store.put_document("a", reply("x", expires_at=datetime(2001, 1, 1))))  # noqa: DTZ001 - what is refused
 
     @scenario

@@ -46,7 +46,7 @@ class _PlannedSession:
         self._call_count = self._message_count = 0
         self._reports: list[str] = []
 
-    def messages(self, steps: int, max_messages: int) -> Iterator[dict[str, Any]]:
+    def messages(self, steps: int, target_messages: int) -> Iterator[dict[str, Any]]:
         yield from self._session.take_messages()
         yield {"role": "user", "content": PLAN_REQUEST}
         areas = [*self._areas(steps - 1)]
@@ -57,9 +57,9 @@ class _PlannedSession:
         yield from self._call_messages(_update_step_call(1, "in_progress"))
         for number in range(1, steps + 1):
             is_last = number == steps
-            message_limit = max_messages * number // steps
+            message_target = target_messages * number // steps
             work = list(
-                self._release_notes(areas) if is_last and self._aligned else self._work(areas, number, message_limit)
+                self._release_notes(areas) if is_last and self._aligned else self._work(areas, number, message_target)
             )
             self._message_count += len(work) + 4
             yield from work
@@ -79,9 +79,12 @@ class _PlannedSession:
         for _ in range(count - 1):
             yield self._session.project.next_area()
 
-    def _work(self, areas: list[str], number: int, message_limit: int) -> Iterator[dict[str, Any]]:
-        """The turns of one step, at least one; with `aligned`, in the step's area."""
-        session, remaining_messages = self._session, max(1, message_limit - self._message_count)
+    def _work(self, areas: list[str], number: int, message_target: int) -> Iterator[dict[str, Any]]:
+        """The turns of one step, at least one, until the session has `message_target` messages.
+
+        With `aligned`, the work is in the step's area.
+        """
+        session, remaining_messages = self._session, max(1, message_target - self._message_count)
         if self._aligned:
             session.area = areas[number - 1]
             session.module = session.project.modules[session.area][0]

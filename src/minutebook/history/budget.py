@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from minutebook.errors import CannotFit, InvalidSetting
-from minutebook.history.curation import Curated, NoteStatus, ViewNote
+from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import IncrementalManager, IncrementalView, PreservedMessages, last_exchange
 from minutebook.history.names import NameIndex, names_in
 from minutebook.history.tool_results import cleared_result, with_middle_cut
@@ -227,6 +227,7 @@ class BudgetView(IncrementalView):
             self._fit(fixed, newest_exchange)
         if self._manager.names:
             self._add_name_list(messages_before)
+            self.note_chain = NoteChain({}, self.note_chain)  # the cut may have changed nothing but the list
 
     def _add_name_list(self, messages_before: Sequence[Message]) -> None:
         """List the names of the messages that are left out, before the first message that the cut has changed.

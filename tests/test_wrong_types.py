@@ -83,7 +83,7 @@ def test_functions_say_what_they_expect(call, message):
         ({"store": 5}, "store=5: expected a file name, sqlite:"),
         ({"store": None}, "store=None: expected a file name, sqlite:"),
         ({"store": MemoryStore}, "store=<class .*: expected a file name, sqlite:"),
-        ({"id": 5}, "id=5: expected 1 to 512 characters"),
+        ({"id": 5}, "id=5: expected 1 to 512 bytes"),
         ({"system": {"role": "system", "content": "x"}}, "system=.*: expected the text of a system message"),
         ({"model": 5}, "model=5: expected the name of a model, or a ModelInfo"),
         ({"max_tokens": "8k"}, "max_tokens='8k': expected a number of tokens"),

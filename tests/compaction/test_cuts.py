@@ -60,7 +60,8 @@ async def check_folds_and_cuts(strategy, chat, manager):
             return
         if result:
             assert is_valid(after.curated)
-            assert after.tokens <= before.tokens
+            # The marker of a truncation names the number of messages that it replaces, so it may be a few tokens longer.
+            assert after.tokens <= before.tokens + 16
             assert set(after.curated.origins) <= {*before.curated.origins, None}
 
 

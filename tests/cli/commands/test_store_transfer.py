@@ -288,6 +288,7 @@ def test_a_large_export_takes_no_more_memory_than_a_small_one(tmp_path: Path) ->
     assert more - less < 10_000_000
 
 
+@pytest.mark.slow  # interrupts a process
 def test_an_interrupted_import_says_how_to_continue_and_continues(run: Run, tmp_path: Path) -> None:
     path, database = tmp_path / "many.jsonl", tmp_path / "chat.db"
     path.write_text("".join(f"{json.dumps({'id': f'c{number}', 'messages': talk(1)})}\n" for number in range(500)))

@@ -159,6 +159,14 @@ EXAMPLES = [
         "no document 'r1' of kind 'reply'; it was never stored, was deleted or has expired",
     ),
     (
+        errors.RequestNotFound("request", "9", "alice", 2),
+        "conversation 'alice' has no request 9; its newest request is 2",
+    ),
+    (
+        errors.RequestNotFound("request", "9", "alice", 0),
+        "conversation 'alice' has no request 9; none was recorded",
+    ),
+    (
         errors.DocumentExists("reply", "r1", "alice"),
         "a document 'r1' of kind 'reply' already exists in conversation 'alice'; choose another id, or replace it",
     ),

@@ -482,6 +482,19 @@ class DocumentNotFound(MinutebookError, LookupError):
     template = "no document {document_id!r} of kind {kind!r}; it was never stored, was deleted or has expired"
 
 
+class RequestNotFound(DocumentNotFound):
+    """A conversation has no recorded request with that number or id. `newest` is the number of the newest; 0: it has none."""
+
+    conversation: str
+    newest: int
+    template = "conversation {conversation!r} has no request {document_id}; its newest request is {newest}"
+
+    def __str__(self) -> str:
+        if not self.newest:
+            return f"conversation {self.conversation!r} has no request {self.document_id}; none was recorded"
+        return super().__str__()
+
+
 class DocumentExists(MinutebookError, ValueError):
     """A document of that kind and id already exists; nothing was written."""
 

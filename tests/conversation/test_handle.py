@@ -16,7 +16,7 @@ from minutebook.conversation import AsyncConversation, Conversation
 from minutebook.errors import (
     BrokenConversation,
     ConversationBusy,
-    DocumentNotFound,
+    RequestNotFound,
     InvalidMessage,
     InvalidSetting,
     MissingSetting,
@@ -303,7 +303,7 @@ def test_a_request_that_does_not_exist_is_named():
     chat.append("hello")
     chat.view()
 
-    with pytest.raises(DocumentNotFound, match="7"):
+    with pytest.raises(RequestNotFound, match="has no request 7; its newest request is "):
         chat.request(7)
     with pytest.raises(InvalidSetting, match="the record had 1 messages at request 1"):
         chat.why(9, request=1)

@@ -21,7 +21,6 @@ from minutebook.cli.rewrite import BOM, is_export_header
 from minutebook.errors import (
     ConversationErased,
     ConversationNotFound,
-    IdempotencyConflict,
     InvalidMessage,
     InvalidSetting,
     MinutebookError,
@@ -58,8 +57,9 @@ NumberedLines = Iterator[tuple[int, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class ConversationProblems:
-    """The problems of a conversation, and its id."""
+    """The problems of a conversation, with its file and id."""
 
+    file: str
     id: str
     problems: list[str]
 
@@ -124,7 +124,7 @@ class Importer:
                     yield b'{"entry":%s}' % line.rstrip()
                 else:
                     self.result.broken.append(
-                        ConversationProblems(name, ["the last line is incomplete and was skipped"])
+                        ConversationProblems(source.name, name, ["the last line is incomplete and was skipped"])
                     )
 
         header = _header(name, self.recipient or "chat", {}, datetime.now(UTC)).encode()
@@ -133,20 +133,18 @@ class Importer:
     def _import_bytes(self, source: Source, name: str, lines: Iterable[bytes], start: int) -> None:
         """Import the lines of an export. The first one is line `start` of the input."""
         try:
-            self._import_lines(name, (line.decode("utf-8", "surrogatepass") for line in lines))
+            self._import_lines(source.name, name, (line.decode("utf-8", "surrogatepass") for line in lines))
         except UnreadableInput as problem:
             line = None if problem.line is None else start + problem.line - 1
             raise UnreadableInput(source.name, problem.problem, line) from None
         except UnicodeDecodeError as problem:
             raise UnreadableInput(source.name, f"not UTF-8 ({problem.reason})", start) from None
-        except (VersionConflict, IdempotencyConflict):
-            self.result.refused.append(ConversationProblems(name, [_TAKEN]))
 
     def import_conversation(self, conversation: FileConversation) -> None:
         """Import a conversation of any other format. A problem is noted in the result."""
-        source = conversation.conversation
+        source, file = conversation.conversation, InputFile(conversation.file).name
         is_whole_file = source.place in {"", "the document"}
-        stem = _stem(InputFile(conversation.file).name)
+        stem = _stem(file)
         name = source.id or (stem if is_whole_file else f"{stem}-{conversation.index}")
         checker = _PairingChecker()
         try:
@@ -154,11 +152,12 @@ class Importer:
             # All messages are converted first, so that nothing is stored if one of them is invalid.
             entries = _entries(conversation, map(checker.check, source.messages))
         except (InvalidMessage, *_REFUSED) as problem:
-            self.result.refused.append(ConversationProblems(name, [str(problem)]))
+            self.result.refused.append(ConversationProblems(file, name, [str(problem)]))
             return
         folds, problems = _valid_folds(source)
         if source.branch_of is not None:
-            self.database.run(_fork(self.database.store, source.branch_of, name, entries))
+            parent = self._free_name(source.branch_of, conversation.format.name)
+            self.database.run(_fork(self.database.store, parent, name, entries))
         labels = _labels(conversation)
         header = _header(name, self.recipient or name, labels, source.created_at or datetime.now(UTC))
         lines = chain(
@@ -166,15 +165,11 @@ class Importer:
             (f'{{"entry":{entry_to_json(entry)}}}' for entry in entries),
             (json.dumps({"fold": {**fold_to_json(fold), "undone": False}}) for fold in folds),
         )
-        try:
-            is_imported = self._import_lines(name, lines)
-        except (VersionConflict, IdempotencyConflict):
-            is_imported = self._continue(name, entries, folds)
-        if is_imported:
+        if self._import_lines(file, name, lines):
             if usage := _usage_document(conversation, name):
                 self.database.run(self.database.store.put_document(name, usage))
             if problems := [*checker.problems(), *problems]:
-                self.result.broken.append(ConversationProblems(name, problems))
+                self.result.broken.append(ConversationProblems(file, name, problems))
 
     def _free_name(self, name: str, format_name: str) -> str:
         """The id in the database: that of the file, with the format before it if another format has the same id."""
@@ -184,30 +179,18 @@ class Importer:
         is_other = header is not None and header.labels.get(SOURCE_LABEL) != format_name
         return f"{format_name}-{name}" if is_other else name
 
-    def _continue(self, name: str, entries: Sequence[ConversationEntry], folds: Sequence[Fold]) -> bool:
-        """Append what a conversation has gained since it was imported. Return False if it is another one."""
-        added = self.database.run(_append_rest(self.database.store, name, entries, folds))
-        if added is None:
-            self.result.refused.append(ConversationProblems(name, [_TAKEN]))
-            return False
-        self.result.messages += added
-        self.result.existing_messages += len(entries) - added
-        self.result.existing_conversations += 1
-        return True
-
-    def _import_lines(self, name: str, lines: Iterable[str]) -> bool:
-        """Import the lines of an export into the store. Return False if the conversation was refused.
-
-        Raises:
-            VersionConflict, IdempotencyConflict: the database has another conversation with this id.
-        """
+    def _import_lines(self, file: str, name: str, lines: Iterable[str]) -> bool:
+        """Import the lines of an export into the store. Return False if the conversation was refused."""
         store, result = self.database.store, self.result
         try:
             length_before = self.database.run(_length(store, name))
             imported = self.database.run(store.import_(lines))
             added = (self.database.run(_length(store, name)) or 0) - (length_before or 0)
+        except VersionConflict:
+            result.refused.append(ConversationProblems(file, name, [_TAKEN]))
+            return False
         except _REFUSED as error:
-            result.refused.append(ConversationProblems(name, [str(error)]))
+            result.refused.append(ConversationProblems(file, name, [str(error)]))
             return False
         result.messages += added
         result.existing_messages += imported.entries - added
@@ -242,23 +225,6 @@ async def _fork(store: ConversationStore, parent: str, name: str, entries: Seque
     if shared:
         with suppress(InvalidSetting):  # they part within an exchange: the branch is then stored on its own
             await store.fork(parent, name, at=shared)
-
-
-async def _append_rest(
-    store: ConversationStore, name: str, entries: Sequence[ConversationEntry], folds: Sequence[Fold]
-) -> int | None:
-    """Append the entries after those that are stored; return their number. None if the stored ones are different."""
-    loaded = await store.load(name, since=0)
-    length = len(loaded.messages)
-    if loaded.start or list(loaded.messages) != [entry_to_provider_message(entry) for entry in entries[:length]]:
-        return None
-    if rest := entries[length:]:
-        await store.append(name, rest, expected_version=loaded.conversation.version, broken="mark")
-    known = {stored.fold.id for stored in await store.folds(name)}
-    for fold in folds:
-        if fold.id not in known:
-            await store.add_fold(name, fold)
-    return len(rest)
 
 
 def _stem(name: str) -> str:

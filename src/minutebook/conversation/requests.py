@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from minutebook.agent.messages import Usage, usage_from
 from minutebook.conversation.minutes import REQUEST_KIND, sent_messages
-from minutebook.errors import DocumentNotFound, InvalidSetting
+from minutebook.errors import DocumentNotFound, InvalidSetting, RequestNotFound
 from minutebook.history.curation import NoteStatus
 from minutebook.record.message import Message, role_of
 from minutebook.store.base import ConversationStore
@@ -144,12 +144,13 @@ async def find_request(store: ConversationStore, conversation: str, request: int
     """The number and the minutes of one request, given by its number or its id.
 
     Raises:
-        DocumentNotFound: the conversation has no such request.
+        RequestNotFound: the conversation has no such request.
     """
+    number = 0
     if isinstance(request, int):
         with suppress(DocumentNotFound):
             return request, await store.document(REQUEST_KIND, request_id(conversation, request))
     async for number, document in read_requests(store, conversation):
         if request in {number, document.id}:
             return number, document
-    raise DocumentNotFound(REQUEST_KIND, str(request))
+    raise RequestNotFound(REQUEST_KIND, str(request), conversation, number)

@@ -377,11 +377,11 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         """Add conversations that `export` wrote, in constant memory.
 
         An import is not atomic: it writes a few hundred entries at a time. If it fails, repeat it: it continues where
-        it ended.
+        it ended. A conversation that the store has with the same messages gets those that it does not have yet.
 
         Raises:
             UnreadableInput: a line is not in the format of `export`.
-            VersionConflict: a conversation with the same id exists that another import or append created.
+            VersionConflict: a conversation with the same id and other messages exists.
         """
         return await import_lines(self, lines)
 

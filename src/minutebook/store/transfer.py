@@ -1,23 +1,30 @@
 """Export and import. They use only the public operations of a store, so every store can read the export of any other.
 
-Both work in batches of a few hundred entries, so memory does not grow with the conversation. Each batch of an import has
-an idempotency key: if the import is repeated, the batches that were written are skipped.
+Both work in batches of a few hundred entries, so memory does not grow with the conversation. An import compares each batch
+with what the store has and appends only the rest. So it can be repeated, also after the conversation has grown.
 """
 
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
-from minutebook.errors import InvalidMessage, MinutebookError, UnreadableInput
+from minutebook.errors import (
+    ConversationErased,
+    ConversationNotFound,
+    InvalidMessage,
+    MinutebookError,
+    UnreadableInput,
+    VersionConflict,
+)
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import MessageRole
 from minutebook.store.codec import fold_to_json
 from minutebook.store.types import ConversationHeader, ConversationStatus, ImportCounts, StoredFold
-from minutebook.wire.chat import entry_from_json, entry_to_json
+from minutebook.wire.chat import entry_from_json, entry_to_json, entry_to_provider_message
 
 if TYPE_CHECKING:
     from minutebook.store.base import ConversationStore
@@ -61,7 +68,7 @@ async def import_lines(store: "ConversationStore", lines: AsyncIterable[str] | I
             if importer is not None:
                 await importer.finish()
             importer = _ConversationImporter(store, value)
-            await importer.create()
+            await importer.find_stored()
             conversations += 1
         elif importer is None:
             raise UnreadableInput("import", "the first line must be the header of a conversation", number)
@@ -91,9 +98,12 @@ class _ConversationImporter:
     """A handle whose clock shows `at`."""
     header: _ImportedHeader
     at: datetime = field(init=False)
+    stored: ConversationHeader | None = None
+    """What the store has of the conversation; None if it has none."""
+    position: int = 0
+    """The position of the first pending entry."""
     pending: list[ConversationEntry] = field(default_factory=list)
     """The entries of the next batch."""
-    batches: int = 0
     purged: int = 0
 
     def __post_init__(self) -> None:
@@ -105,16 +115,18 @@ class _ConversationImporter:
     def id(self) -> str:
         return self.header.id
 
-    async def create(self) -> None:
-        """Create the conversation without entries. All other steps can then be repeated."""
-        await self.store.append(
-            self.id,
-            [],
-            recipient=self.header.recipient,
-            labels=self.header.labels,
-            expected_version=0,
-            idempotency_key="import",
-        )
+    async def find_stored(self) -> None:
+        """Read what the store has of the conversation.
+
+        Raises:
+            ConversationErased: it was erased; it is not imported again.
+        """
+        try:
+            self.stored = await self.store.header(self.id)
+        except ConversationErased:
+            raise
+        except ConversationNotFound:
+            return
         self.at = self.header.updated_at
 
     async def add(self, kind: LineKind, value: Any) -> None:
@@ -131,7 +143,7 @@ class _ConversationImporter:
             await self.store.pin(self.id, value)
             return
         fold, undone = value
-        existing = {stored.fold.id for stored in await self.store.folds(self.id)} if undone else set()
+        existing = {stored.fold.id for stored in await self.store.folds(self.id)}
         if fold.id not in existing:
             await self.store.add_fold(self.id, fold)
         if undone:
@@ -146,17 +158,60 @@ class _ConversationImporter:
         await self._flush()
 
     async def _flush(self) -> None:
-        if self.pending:
-            self.batches += 1
-            await self.store.append(self.id, self.pending, idempotency_key=f"import {self.batches}", broken="mark")
-            self.pending = []
+        """Append the pending entries that the store does not have.
+
+        Raises:
+            VersionConflict: the store has other messages at their positions.
+        """
+        while self.pending or self.stored is None:
+            await self._skip_stored()
+            # The append that creates the conversation has its first messages: a crash leaves no empty conversation.
+            # It has the time of creation, so where the last message is younger it is only the first message.
+            is_new = self.stored is None
+            has_one_time = self.header.created_at == self.header.updated_at
+            batch = self.pending[:1] if is_new and not has_one_time else self.pending
+            if batch or is_new:
+                await self._append(batch)
+
+    async def _skip_stored(self) -> None:
+        """Drop the pending entries that the store has."""
+        if self.stored is None or self.position >= self.stored.length:
+            return
+        count = min(self.stored.length - self.position, len(self.pending))
+        first = max(self.position, self.stored.first)  # what was purged cannot be compared
+        stored = await self.store.load(self.id, since=first, limit=max(self.position + count - first, 0))
+        expected = [entry_to_provider_message(entry) for entry in self.pending[first - self.position : count]]
+        if stored.messages != expected:
+            raise VersionConflict(self.id, self.stored.version, 0)
+        self.pending = self.pending[count:]
+        self.position += count
+
+    async def _append(self, batch: list[ConversationEntry]) -> None:
+        version = 0 if self.stored is None else self.stored.version
+        new = {"recipient": self.header.recipient, "labels": self.header.labels} if self.stored is None else {}
+        try:
+            version_after = await self.store.append(self.id, batch, expected_version=version, broken="mark", **new)
+        except VersionConflict:  # another import may have appended the same
+            await self.find_stored()
+            if self.stored is None or self.stored.version == version:
+                raise
+            return
+        self.pending = self.pending[len(batch) :]
+        self.position += len(batch)
+        if self.stored is None:
+            await self.find_stored()
+        else:
+            self.stored = replace(self.stored, version=version_after, length=self.position)
 
     async def finish(self) -> None:
         await self._flush()
-        if self.purged:
+        assert self.stored is not None
+        if self.stored.first < self.purged:
             await self.store.purge(self.id, before=self.purged)
-        self.at = self.header.status_updated_at
-        await self.store.set_status(self.id, self.header.status)
+        status, at = self.header.status, self.header.status_updated_at
+        if at >= self.stored.status_updated_at and (status, at) != (self.stored.status, self.stored.status_updated_at):
+            self.at = at
+            await self.store.set_status(self.id, status)
 
 
 async def _number_lines(lines: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[tuple[int, str]]:

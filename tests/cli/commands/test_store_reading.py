@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from minutebook import Conversation
 from tests.cli.conftest import OnDatabase, Run, rows
 
 
@@ -168,6 +169,18 @@ def test_why_without_a_recorded_request_says_what_records_one(kept: OnDatabase) 
 
     assert result.exit_code == 3
     assert "has no recorded request; chat, serve" in json.loads(result.stderr)["error"]["message"]
+
+
+def test_why_names_a_request_that_does_not_exist(tmp_path: Path, run: Run) -> None:
+    with Conversation("order-19", store=tmp_path / "chat.db") as chat:
+        chat.append("Where is my order?")
+        chat.view()
+        chat.view()
+
+    result = run("why", "order-19", "--request", 9, "--db", tmp_path / "chat.db")
+
+    assert result.exit_code == 3
+    assert result.stderr == "error: conversation 'order-19' has no request 9; its newest request is 2\n"
 
 
 def test_show_as_json_has_every_message_whole(kept: OnDatabase) -> None:

@@ -14,6 +14,7 @@ from minutebook.testing import LoopbackProvider, ScriptedModel
 from tests.cli.conftest import PROGRAM, Chat, OnDatabase, Run, inherited, rows, stored_chats, talk
 
 LETTERS = 1_000
+OTHER = [{"role": "user", "content": "Which teas are there?"}]
 
 
 def ids(result: Any) -> list[str]:
@@ -137,7 +138,9 @@ def test_the_last_line_of_a_chat_file_may_have_been_cut_off(on: OnDatabase, tmp_
     done = on("import", tmp_path / "tea.jsonl")
 
     assert done.exit_code == 6
-    assert done.stderr.startswith("'tea': imported with problems: the last line is incomplete")
+    assert done.stderr.startswith(
+        f"{tmp_path / 'tea.jsonl'}: 'tea': imported with problems: the last line is incomplete"
+    )
     assert [row["messages"] for row in rows(on("ls", "--json"))] == [2]
 
 
@@ -163,7 +166,7 @@ def test_what_does_not_fit_together_is_kept_and_said(on: OnDatabase, broken: Cha
 
 def test_a_conversation_that_is_refused_does_not_stop_the_others(kept: OnDatabase) -> None:
     lines = [
-        {"id": "order-18", "messages": talk(1)},
+        {"id": "order-18", "messages": OTHER},
         {"id": "", "messages": talk(1)},
         {"id": "x", "messages": [{"role": "wizard", "content": "Abracadabra"}]},
         {"id": "new", "messages": talk(1)},
@@ -181,7 +184,7 @@ def test_a_conversation_that_is_refused_does_not_stop_the_others(kept: OnDatabas
 
 def test_an_export_that_is_refused_in_part_is_imported_in_part(kept: OnDatabase, run: Run, tmp_path: Path) -> None:
     other = f"sqlite:///{tmp_path / 'other.db'}"
-    run("import", "-", "--db", other, stdin=json.dumps({"id": "order-18", "messages": talk(1)}))
+    run("import", "-", "--db", other, stdin=json.dumps({"id": "order-18", "messages": OTHER}))
     kept("export", "--all", "-o", tmp_path / "all.jsonl")
 
     result = run("import", tmp_path / "all.jsonl", "--db", other)
@@ -208,6 +211,43 @@ def test_a_recipient_may_be_named_for_what_is_imported(kept: OnDatabase, run: Ru
     run("import", tmp_path / "one.jsonl", "--recipient", "bob", "--db", other)
 
     assert [row["recipient"] for row in rows(run("ls", "--json", "--db", other))] == ["bob"]
+
+
+def test_the_export_of_a_chat_is_recognised_in_the_same_database(run: Run, state: Path, tmp_path: Path) -> None:
+    with LoopbackProvider(ScriptedModel("Sencha.", "Assam.")) as provider:
+        asked = ["--base-url", provider.base_url, "-m", "gpt-4o", "--id", "tea"]
+        run("chat", "Name a tea.", *asked)
+        run("export", "tea", "-o", tmp_path / "tea.jsonl")
+        first = run("import", tmp_path / "tea.jsonl")
+        run("chat", "--continue", "And another?", *asked)
+    second = run("import", tmp_path / "tea.jsonl")
+
+    for done in (first, second):
+        assert (done.exit_code, done.stderr) == (
+            0,
+            "imported 0 conversations with 0 messages; 1 with 2 messages already existed\n",
+        )
+    assert [text for _, text in stored_chats()["tea"]] == ["Name a tea.", "Sencha.", "And another?", "Assam."]
+
+
+def test_problems_name_the_file_they_are_in(on: OnDatabase, broken: Chat, tmp_path: Path) -> None:
+    texts = {
+        "good.json": {"id": "a", "messages": talk(1)},
+        "bad.json": {"id": "b", "messages": broken},
+        "taken.json": {"id": "a", "messages": OTHER},
+        "unknown.json": {"id": "d"},
+    }
+    for name, document in texts.items():
+        (tmp_path / name).write_text(json.dumps(document))
+
+    done = on("import", *(tmp_path / name for name in texts))
+
+    lines = done.stderr.splitlines()
+    assert done.exit_code == 5
+    assert lines[0].startswith(f"{tmp_path / 'bad.json'}: 'b': imported with problems: ")
+    assert lines[1].startswith(f"{tmp_path / 'taken.json'}: 'a': not imported: the id is taken")
+    assert lines[2] == f"imported 2 conversations with {len(talk(1)) + len(broken)} messages"
+    assert lines[3].startswith(f"error: {tmp_path / 'unknown.json'}: is in no known format")
 
 
 @pytest.mark.parametrize(
@@ -290,26 +330,26 @@ def test_a_large_export_takes_no_more_memory_than_a_small_one(tmp_path: Path) ->
 
 @pytest.mark.slow  # interrupts a process
 def test_an_interrupted_import_says_how_to_continue_and_continues(run: Run, tmp_path: Path) -> None:
-    path, database = tmp_path / "many.jsonl", tmp_path / "chat.db"
-    path.write_text("".join(f"{json.dumps({'id': f'c{number}', 'messages': talk(1)})}\n" for number in range(500)))
+    first, second, database = tmp_path / "first.jsonl", tmp_path / "second.jsonl", tmp_path / "chat.db"
+    first.write_text("".join(f"{json.dumps({'id': f'c{number}', 'messages': talk(1)})}\n" for number in range(5)))
+    os.mkfifo(second)
     # A shell has its background jobs ignore interrupts, and child processes inherit that.
     restore = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     with subprocess.Popen(
-        [sys.executable, "-c", f"{restore}; {PROGRAM[-1]}", "import", str(path), "--db", str(database)],
+        [sys.executable, "-c", f"{restore}; {PROGRAM[-1]}", "import", str(first), str(second), "--db", str(database)],
         stderr=subprocess.PIPE,
         env=inherited(),
         text=True,
     ) as command:
-        while not database.exists() or run("ls", "--json", "--db", database).stdout.count("\n") < 5:
-            os.sched_yield()
-        command.send_signal(signal.SIGINT)
-        stored, advice = (command.stderr or sys.stdin).read().splitlines()
+        with second.open("w"):  # waits until the command has opened it, which is after the first file
+            command.send_signal(signal.SIGINT)
+            stored, advice = (command.stderr or sys.stdin).read().splitlines()
 
-    count = int(re.fullmatch(r"imported (\d+) conversations with \d+ messages", stored)[1])  # type: ignore[index]
     assert command.returncode == 130
-    assert 4 <= count < 500  # the last one may be stored and not counted yet
+    assert stored == f"imported 5 conversations with {5 * len(talk(1))} messages"
     assert advice == "interrupted; run the same command again to import the rest"
-    again = json.loads(run("import", path, "--db", database, "--json").stdout)
-    assert again["conversations"] + again["existing_conversations"] == 500
-    assert again["existing_conversations"] - count in {0, 1}
+    second.unlink()
+    second.write_text(json.dumps({"id": "c5", "messages": talk(1)}))
+    again = json.loads(run("import", first, second, "--db", database, "--json").stdout)
+    assert (again["conversations"], again["existing_conversations"]) == (1, 5)
     assert json.loads(run("db", "check", "--db", database, "--json").stdout)["summary"]["findings"] == 0

@@ -197,6 +197,21 @@ def test_an_invalid_message_is_rejected_and_not_stored(body):
     assert left == []
 
 
+@pytest.mark.parametrize(
+    ("field", "name"), [("recipent", "recipent"), ("sk-proj-" + "a1" * 12, "…")], ids=["typo", "secret"]
+)
+def test_an_unknown_field_is_named(field, name):
+    with talking() as here:
+        thread = here.thread()
+        created = thread.http.post("/threads", json={field: "alice"})
+        asked = thread.http.post(f"{thread.path}/messages", json={"text": "Hello", field: "alice"})
+
+    for answer in (created, asked):
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"] == f"{name} is an unknown field."
+        assert answer.json()["error"]["param"] == name
+
+
 @pytest.mark.parametrize("text", [" ", "a\0b", "\ud800", "🙂" * 1_000], ids=["blank", "nul", "surrogate", "wide"])
 def test_any_text_is_stored_and_the_thread_continues(text):
     body = json.dumps({"content": text})

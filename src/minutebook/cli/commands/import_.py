@@ -9,7 +9,8 @@ from minutebook.cli.database import Database
 from minutebook.cli.exits import EXIT_FINDINGS, FAILED, Command
 from minutebook.cli.files import ConversationFiles
 from minutebook.cli.importer import Importer, ImportResult
-from minutebook.cli.options import InputFile, conversation_files, database_options, emit, json_option
+from minutebook.cli.options import InputFile, conversation_files, database_options, emit, is_json, json_option
+from minutebook.errors import UnreadableInput
 
 
 @click.command("import", cls=Command, short_help="Add the conversations of a file to the database.")
@@ -41,6 +42,10 @@ def command(database: Database, files: Sequence[InputFile], from_format: str | N
         for file in files:
             for conversation in conversations.read(file, read_export=importer.import_export):
                 importer.import_conversation(conversation)
+    except UnreadableInput:
+        if not is_json():
+            _print_result(result)  # what was imported before the file that cannot be read
+        raise
     except KeyboardInterrupt:
         _print_result(result)
         click.echo("interrupted; run the same command again to import the rest", err=True)
@@ -51,10 +56,11 @@ def command(database: Database, files: Sequence[InputFile], from_format: str | N
 
 
 def _print_result(result: ImportResult) -> None:
-    for conversation in result.broken:
-        click.echo(f"{conversation.id!r}: imported with problems: {'; '.join(conversation.problems)}", err=True)
-    for conversation in result.refused:
-        click.echo(f"{conversation.id!r}: not imported: {'; '.join(conversation.problems)}", err=True)
+    """Print counts and problems to stderr."""
+    for kind, conversations in (("imported with problems", result.broken), ("not imported", result.refused)):
+        for conversation in conversations:
+            problems = "; ".join(conversation.problems)
+            click.echo(f"{conversation.file}: {conversation.id!r}: {kind}: {problems}", err=True)
     text = f"imported {result.conversations:,} conversations with {result.messages:,} messages"
     if result.existing_conversations:
         text += f"; {result.existing_conversations:,} with {result.existing_messages:,} messages already existed"

@@ -235,7 +235,7 @@ class AsyncConversation(ConversationCalls):
         """One recorded request.
 
         Raises:
-            DocumentNotFound: there is no request with that number.
+            RequestNotFound: there is no request with that number.
         """
         require_type("request", number, int, "the number of a request")
         source = await self._read_locked()
@@ -246,7 +246,7 @@ class AsyncConversation(ConversationCalls):
         """Whether a message was sent in a request and, if not unchanged, the reason.
 
         Raises:
-            DocumentNotFound: there is no request with that number.
+            RequestNotFound: there is no request with that number.
             InvalidSetting: the record had no such message at that time.
         """
         return (await self.request(request)).why(message)

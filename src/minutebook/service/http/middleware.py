@@ -195,7 +195,7 @@ def _with_header_list(message: MutableMapping[str, Any]) -> MutableMapping[str, 
 _FIELD_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _VALIDATION_PROBLEMS: Final = (
     ("missing", "is missing"),
-    ("extra_forbidden", "has an unknown field"),
+    ("extra_forbidden", "is an unknown field"),
     ("json_invalid", "is not valid JSON"),
     ("string_too", "has an invalid length"),
     ("string_pattern", "has an invalid format"),
@@ -259,8 +259,6 @@ def validation_failure(problems: Sequence[Any]) -> Failure:
     """The response to an invalid request: which field is wrong and why, without its value."""
     first_error: dict[str, Any] = problems[0] if problems else {"loc": (), "type": ""}
     location, error_type = list(first_error["loc"]), str(first_error["type"])
-    if error_type == "extra_forbidden":
-        location = location[:-1]  # the last part is the unknown field's name, which the client chose
     parts = [_printable(part) for part in location[1:]]
     param = ".".join(parts) or (str(location[0]) if location else None)
     problem = next((text for prefix, text in _VALIDATION_PROBLEMS if error_type.startswith(prefix)), "is invalid")

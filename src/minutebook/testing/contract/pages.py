@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from minutebook.errors import (
-    IdempotencyConflict,
     InvalidSetting,
     UnreadableInput,
     VersionConflict,
@@ -144,9 +143,48 @@ class TransferContract:
         await expect_error(VersionConflict, other.import_(lines))
         third = store.for_tenant("third")
         await third.import_(lines)
-        await expect_error(IdempotencyConflict, third.import_([*lines[:3], *lines[4:]]))
+        await expect_error(VersionConflict, third.import_([*lines[:3], *lines[4:]]))
         assert (await other.header("a")).length == 1
         assert (await third.load("a")).entries == tuple(turns(1))
+
+    @scenario
+    async def test_the_export_of_a_conversation_adds_nothing_to_it(self, store: ConversationStore) -> None:
+        await store.append("a", turns(50))
+        await store.add_fold("a", summary_fold("one", 0, 5))
+        await store.set_status("a", ConversationStatus.CLOSED)
+        lines = [line async for line in store.export("a")]
+
+        await store.import_(lines)
+        assert [line async for line in store.export("a")] == lines
+        await store.append("a", turn(99))
+        grown = [line async for line in store.export("a")]
+        await store.set_status("a", ConversationStatus.IDLE)
+        await store.import_(lines)
+
+        assert (await store.header("a")).length == 255
+        assert (await store.header("a")).status is ConversationStatus.IDLE
+        other = store.for_tenant("another")
+        await other.import_(lines)
+        await other.import_(grown)
+        assert [line async for line in other.export("a")] == grown
+
+    @scenario
+    async def test_no_interruption_of_an_import_leaves_an_empty_conversation(self, store: ConversationStore) -> None:
+        await store.append("a", turns(2))
+        await store.append("a", turn(3))
+        lines = [line async for line in store.export("a")]
+
+        async def cut_off(count: int) -> AsyncIterator[str]:
+            for line in lines[:count]:
+                yield line
+            raise KeyError("the process was killed")
+
+        for count in range(len(lines) + 1):
+            other = store.for_tenant(f"tenant {count}")
+            await expect_error(KeyError, other.import_(cut_off(count)))
+            assert all(header.length for header in (await other.list()).items)
+            await other.import_(lines)
+            assert [line async for line in other.export("a")] == lines
 
     @scenario
     async def test_a_purged_conversation_keeps_its_positions(self, store: ConversationStore) -> None:

@@ -16,10 +16,10 @@ from minutebook.conversation import AsyncConversation, Conversation
 from minutebook.errors import (
     BrokenConversation,
     ConversationBusy,
-    RequestNotFound,
     InvalidMessage,
     InvalidSetting,
     MissingSetting,
+    RequestNotFound,
 )
 from minutebook.store.loop_thread import run_sync
 

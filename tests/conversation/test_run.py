@@ -11,6 +11,7 @@ from threading import Event
 import pytest
 
 from minutebook import (
+    HistoryCompacted,
     MarkdownSection,
     MemoryStore,
     Prompt,
@@ -408,7 +409,12 @@ def test_views_of_a_run_stay_within_the_budget_of_the_conversation(store):
         assert (reason.status, reason.reason) == (views[-1].why(2).status, views[-1].why(2).reason)
 
 
-def test_the_strategy_of_the_conversation_folds_during_a_run(store):
+async def _events(stream):
+    return [event async for event in stream]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_strategy_of_the_conversation_folds_during_a_run(store, streamed):
     chat = support_chat(store, model="gpt-4o", max_tokens=2_000, strategy=TruncateStrategy())
 
     def read_log(page: int) -> str:
@@ -417,8 +423,15 @@ def test_the_strategy_of_the_conversation_folds_during_a_run(store):
 
     model = ScriptedModel(*(call("read_log", page=page) for page in range(20)), "Done.")
     with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
-        run_sync(chat.run(adapter, "Read the log.", tools=[read_log]))
+        session, published = Session(), []
+        session.bus.subscribe(HistoryCompacted, published.append)
+        if streamed:
+            events = run_sync(_events(chat.stream(adapter, "Read the log.", tools=[read_log], session=session)))
+            assert [event for event in events if isinstance(event, HistoryCompacted)] == published
+        else:
+            run_sync(chat.run(adapter, "Read the log.", tools=[read_log], session=session))
 
+        assert published
         assert run_sync(chat.folds())
         assert len(chat) == 2 + 40 + 1
         assert all(request.status == 200 for request in provider.requests)

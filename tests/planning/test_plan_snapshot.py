@@ -87,6 +87,28 @@ def test_a_rollback_of_the_session_is_stored_with_the_next_exchange():
         assert resumed.query(TaskHistory).slice() == session.query(TaskHistory).slice()
 
 
+@pytest.mark.parametrize("has_plan", [False, True])
+def test_a_rollback_between_two_runs_is_not_undone_by_the_next_run(has_plan):
+    store, session = MemoryStore(), Session()
+    before = session.snapshot()
+    with LoopbackProvider(worker("Still here.", "And still.")) as provider, adapter_for(provider) as adapter:
+        run(store, adapter, "Please begin.", session)
+        if has_plan:
+            before = session.snapshot()
+            session.dispatch(SummarizeStep(2, "Changed it."))
+            run(store, adapter, "Go on.", session)
+        session.rollback(before)
+        plan = session.query(Plan).slice()
+        assert bool(plan) is has_plan
+        run(store, adapter, "And now?", session)
+
+        resumed = Session()
+        run(store, adapter, None, resumed)
+        for other in (session, resumed):
+            assert other.query(Plan).slice() == plan
+            assert "Changed it." not in str(other.query(TaskHistory).slice())
+
+
 def test_a_session_with_a_plan_keeps_it():
     store, session = MemoryStore(), Session()
     with LoopbackProvider(worker("Still here.")) as provider, adapter_for(provider) as adapter:

@@ -29,9 +29,9 @@ from minutebook.conversation.requests import conversation_digest, last_request_n
 from minutebook.conversation.view_source import ViewSource, compacts
 from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, VersionConflict
 from minutebook.history.compose import PassthroughManager
-from minutebook.history.protocol import HistoryManager, SessionProtocol
+from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
 from minutebook.history.view import View
-from minutebook.planning.plan_snapshot import PlanChanges, restore_plan
+from minutebook.planning.plan_snapshot import PlanChanges
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
@@ -176,7 +176,7 @@ class RunRecord(AgentCall):
         self._stored_length = len(source.record) - len(first_entries)
         self._batches: deque[_Batch] = deque()
         """Entries that are not stored yet."""
-        self._plan = PlanChanges()
+        self._plan = PlanChanges(self._plan_id)
         self._has_begun_tools = False
         self._open_storage()
 
@@ -185,13 +185,12 @@ class RunRecord(AgentCall):
         self._compactor = self.compactor(store_folds=True)
 
     async def restore_plan(self, session: SessionProtocol) -> None:
-        """Load the plan that earlier runs stored into the session, unless that has a plan."""
+        """Load the plan that earlier runs stored into the session, unless that has a plan or was rolled back to before it."""
         try:
             document = await self._store.document(PLAN_KIND, self._plan_id)
         except DocumentNotFound:
             return
-        restore_plan(session, document.body)
-        self._plan.note_stored(session)
+        self._plan.restore(session, document.body)
 
     @property
     def _calls_id(self) -> str:
@@ -224,6 +223,9 @@ class RunRecord(AgentCall):
             return CompactionResult(self.source.folds)
         result = await self._compactor.check_and_apply(record, session=session, overhead_tokens=overhead_tokens)
         self.source.folds = result.folds
+        bus: EventBus | None = getattr(session, "bus", None)
+        if result.event is not None and bus is not None:
+            bus.publish(result.event)
         return result
 
     async def begin_request(self, view: View) -> int:

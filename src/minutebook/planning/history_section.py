@@ -219,7 +219,8 @@ class TaskHistorySection(Section[None]):
         elif not any(isinstance(part, StepHistoryManager) for part in managers_in(manager)):
             problem = (
                 "folds finished steps, but the run has no StepHistoryManager, so their messages are sent all the same; "
-                "pass history_manager=StepHistoryManager(), or compose it with your manager"
+                "pass history_manager=StepHistoryManager(), or compose it with your manager; a stored conversation takes "
+                "it as manager="
             )
         if problem is not None and not self._has_warned:
             self._has_warned = True

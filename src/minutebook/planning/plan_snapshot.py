@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from minutebook.history.protocol import SessionProtocol
 from minutebook.planning.setup import PLAN_SLICES, install_history, install_plan
@@ -12,12 +13,25 @@ from minutebook.session.state import Session
 _TYPES: Final = TypeRegistry(*PLAN_SLICES)
 
 
-class PlanChanges:
-    """Tells whether the plan and the history of a session have changed since they were stored."""
+_PLANS_OF_SESSIONS: Final[WeakKeyDictionary[Session, set[str]]] = WeakKeyDictionary()
+"""Session → the ids of the plans that it has had. If it has one no longer, it was rolled back to before that plan."""
 
-    def __init__(self) -> None:
-        self._stored_values: list[Any] = []
-        """The values that were stored last."""
+
+class PlanChanges:
+    """Tells whether the plan and the history of a session have changed since they were stored under an id."""
+
+    def __init__(self, plan_id: str) -> None:
+        self._plan_id = plan_id
+        self._stored_values: list[Any] | None = []
+        """The values that were stored last; None if they are not those of the session."""
+
+    def restore(self, session: SessionProtocol, data: Mapping[str, Any]) -> None:
+        """Load the stored plan into the session, unless the session has a plan or was rolled back to before this one."""
+        is_known = isinstance(session, Session) and self._plan_id in _PLANS_OF_SESSIONS.get(session.outermost, ())
+        if not is_known and restore_plan(session, data):
+            self.note_stored(session)
+        else:
+            self._stored_values = None
 
     def data(self, session: SessionProtocol) -> dict[str, Any] | None:
         """The plan and its history as JSON data; None if they have not changed since the last `note_stored`."""
@@ -32,6 +46,8 @@ class PlanChanges:
         """Take the session's current plan and history as stored."""
         if isinstance(session, Session):
             self._stored_values = self._values(session)
+            if self._stored_values:
+                _PLANS_OF_SESSIONS.setdefault(session.outermost, set()).add(self._plan_id)
 
     @staticmethod
     def _values(session: Session) -> list[Any]:
@@ -41,14 +57,14 @@ class PlanChanges:
         return values
 
 
-def restore_plan(session: SessionProtocol, data: Mapping[str, Any]) -> None:
-    """Load a plan and its history into a session, unless it has a plan or a history already.
+def restore_plan(session: SessionProtocol, data: Mapping[str, Any]) -> bool:
+    """Load a plan and its history into a session. Return False if it has a plan or a history already.
 
     Raises:
         UnreadableInput: the data is not that of a plan.
     """
     if not isinstance(session, Session) or any(session.query(slice_type).slice() for slice_type in PLAN_SLICES):
-        return
+        return False
     slices: dict[type, tuple[Any, ...]] = {
         slice_type: _TYPES.from_data(slice_type, data.get(slice_type.__name__)) for slice_type in PLAN_SLICES
     }
@@ -57,3 +73,4 @@ def restore_plan(session: SessionProtocol, data: Mapping[str, Any]) -> None:
         session.mutate(slice_type).seed(values)
     if slices[TaskHistory]:
         install_history(session)
+    return True

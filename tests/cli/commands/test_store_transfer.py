@@ -1,7 +1,6 @@
 import gzip
 import json
 import os
-import re
 import signal
 import subprocess
 import sys

@@ -107,7 +107,7 @@ class ConversationCalls(ConversationRecord):
         if not messages and not len(record):
             raise MissingSetting("request", f"conversation {self.id!r} is empty; pass the user message")
         system = (text_of(record[0]) if is_system(record[0]) else "") if len(record) else self._system or ""
-        if any(isinstance(section, TaskHistorySection) for section in sections):
+        if _has_task_history(sections):
             self._policy.add_manager(StepHistoryManager())
         all_tools = [item if isinstance(item, Tool) else tool(item) for item in tools]
         prompt = text_prompt("conversation", system, all_tools, sections=sections)
@@ -208,3 +208,8 @@ def answer_documents(
     if isinstance(minutes, SentRequest):
         return (replace(minutes, outcome=outcome).document(minutes.stored_length or position),)
     return (NewDocument(minutes.kind, minutes.id, {**minutes.body, **outcome}, replace=True),)
+
+
+def _has_task_history(sections: Sequence[Section[Any]]) -> bool:
+    """Whether one of the sections, or of those within them, folds finished steps."""
+    return any(isinstance(part, TaskHistorySection) or _has_task_history(part.children) for part in sections)

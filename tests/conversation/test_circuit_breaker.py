@@ -12,6 +12,7 @@ from minutebook.conversation import AsyncConversation
 from minutebook.testing import ScriptedModel, fail, say
 from tests.agent.parts import InProcessAdapter
 from tests.service.serving import served
+from tests.service.test_tenants import bearer, keys_for
 
 
 class UnreliableSummarizer:
@@ -114,3 +115,28 @@ def test_the_service_stops_calling_a_failing_summary_model_and_tries_again_after
         summary.append("They talked about reasons.")
         assert talk("one", 12) > 5, "it works again, so it is called whenever it is due"
     gc.collect()  # the connections to the summary model are closed, or this warns
+
+
+def test_the_failures_of_one_tenant_do_not_stop_the_compaction_of_another(wait, tmp_path):
+    calls, store = [], MemoryStore()
+    tokens = keys_for(store, acme={"tenant": "acme"}, other={"tenant": "other"})
+
+    def answer(request):
+        if request.model != "gpt-4o-mini":
+            return say("Because. " * 60)
+        calls.append(request)
+        return fail(400, "no model today")
+
+    with served(ScriptedModel(otherwise=answer), config=SUMMARIES, folder=tmp_path, store=store) as here:
+
+        def talk(tenant):
+            with here.http(headers={**bearer(tokens[tenant]), "x-conversation-id": "one"}) as http:
+                for number in range(12):
+                    message = {"role": "user", "content": f"Question {number}: " + "why " * 60}
+                    body = {"model": "gpt-4o", "messages": [message]}
+                    assert http.post("/v1/chat/completions", json=body).status_code == 200
+            return len(calls)
+
+        assert talk("acme") == 3
+        assert talk("other") == 6
+    gc.collect()

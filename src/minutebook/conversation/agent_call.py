@@ -84,7 +84,8 @@ class AgentCall(ModelCall):
         """The compaction to run before each request; None if the policy has none."""
         if not compacts(self.call.policy):
             return None
-        return self.call.policy.compaction(self.source.folds, self._save_fold if store_folds else None)
+        save_fold = self._save_fold if store_folds else None
+        return self.call.policy.compaction(self.source.folds, save_fold, tenant=self._store.tenant)
 
     async def begin(self, *, documents: Sequence[NewDocument] = (), recipient: str | None = None) -> None:
         """Store the new messages, unless an earlier attempt did."""

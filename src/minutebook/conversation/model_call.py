@@ -6,6 +6,7 @@ are made under a lease, so no other process can answer in between.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -327,8 +328,10 @@ class ModelCall:
         """Let the policy's strategy add folds if the window is too full. A dry run stores none and calls no model."""
         policy = self.call.policy
         if is_dry_run:
-            policy = replace(policy, summarizer=None, breaker=CircuitBreaker())
-        manager = policy.compaction(self.source.folds, None if is_dry_run else self._save_fold)
+            policy = replace(policy, summarizer=None, breakers=defaultdict(CircuitBreaker))
+        manager = policy.compaction(
+            self.source.folds, None if is_dry_run else self._save_fold, tenant=self._store.tenant
+        )
         if manager is None or not compacts(policy):
             return
         result = await manager.check_and_apply(self.source.record, overhead_tokens=self._overhead_tokens)

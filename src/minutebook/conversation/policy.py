@@ -5,6 +5,7 @@ files, in the agent language (strategies only) and on the command line. Only pol
 """
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, Protocol, get_type_hints
@@ -94,13 +95,20 @@ class Policy:
     """The model whose window the strategy uses."""
     summarizer: Summarizer | None = None
     """Writes the strategy's summaries. None: they are extracted from the messages, without a model."""
-    breaker: CircuitBreaker = field(default_factory=CircuitBreaker, repr=False, compare=False)
-    """Counts the failures of the strategy in all conversations with this policy."""
+    breakers: defaultdict[str, CircuitBreaker] = field(
+        default_factory=lambda: defaultdict(CircuitBreaker), repr=False, compare=False
+    )
+    """Tenant → counts the failures of the strategy in all of its conversations with this policy."""
     _description: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cached result of `describe`: every request stores it."""
 
     def compaction(
-        self, folds: Sequence[Fold] = (), save_fold: SaveFold | None = None, *, bus: EventBus | None = None
+        self,
+        folds: Sequence[Fold] = (),
+        save_fold: SaveFold | None = None,
+        *,
+        bus: EventBus | None = None,
+        tenant: str = "default",
     ) -> CompactionManager | None:
         """The compaction of one conversation; None if the policy has no strategy. `save_fold` stores its folds."""
         if self.strategy is None:
@@ -118,7 +126,7 @@ class Policy:
             save_fold=save_fold,
             bus=bus,
             manager=composed(managers) if managers else None,
-            breaker=self.breaker,
+            breaker=self.breakers[tenant],
         )
 
     def with_overhead(self, tokens: int) -> "Policy":

@@ -2,8 +2,9 @@
 
 import pytest
 
-from minutebook import CannotFit, Session, TokenBudgetManager
+from minutebook import CannotFit, Session, TokenBudgetManager, view_of
 from minutebook.agent import ViewBuilt
+from minutebook.errors import ContextOverflow
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, overflow, say
 from tests.agent.parts import ADAPTERS, adapter_for, assert_coherent, prompt_of, recorded
 from tests.agent.providers.test_adapters import evaluate
@@ -51,11 +52,25 @@ def test_a_call_is_given_up_after_three_overflows():
     session = Session()
 
     with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
-        with pytest.raises(CannotFit):
+        with pytest.raises(ContextOverflow, match="the messages come to 9000 tokens"):  # a shorter view is possible
             adapter.evaluate_sync(prompt_of(), session=session)
         request_count = len(provider.requests)
 
     assert request_count == 7
+
+
+def test_after_the_last_overflow_the_smallest_view_is_named():
+    model = ScriptedModel(*[overflow(9000, 8000)] * 2, overflow(9000, 80))
+
+    with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
+        with pytest.raises(CannotFit) as caught:
+            adapter.evaluate_sync(prompt_of(), session=Session(), request="Which files are there? " * 5)
+        sent = provider.requests[-1].messages
+        with pytest.raises(CannotFit) as smaller:
+            view_of(sent, caught.value.needed - 1, provider="openai")
+
+    assert caught.value.needed > caught.value.max_tokens
+    assert view_of(sent, caught.value.needed).tokens <= caught.value.needed == smaller.value.needed
 
 
 def test_max_tokens_limits_every_view_whatever_the_manager_does():

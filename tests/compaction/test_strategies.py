@@ -568,3 +568,45 @@ def test_every_view_of_a_real_conversation_fits_unless_the_essential_messages_ex
     for window in (4_000, 32_000):
         for conversation in islice(real(file), 2):
             asyncio.run(check_that_every_view_fits(name, conversation["messages"][:120], window))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", ["truncate", "summarize", "hybrid"])
+@given(
+    chat=conversations(user_first=True, max_steps=16),
+    window=st.integers(1, 80),
+    pins=st.sets(st.integers(0, 20), max_size=4),
+)
+def test_cannot_fit_names_the_smallest_window_that_works(name, chat, window, pins):
+    record = Transcript(chat, broken="mark")
+    for pin in pins & set(range(len(chat))):
+        record.pin(pin)
+
+    def fits(tokens):
+        result = asyncio.run(manager(name, tokens).check_and_apply(record))
+        return view_of(record, folds=result.folds).tokens <= tokens
+
+    try:
+        fits(window)
+    except CannotFit as error:
+        assert fits(error.needed)
+        with pytest.raises(CannotFit):
+            fits(error.needed - 1)
+
+
+def test_a_summary_after_a_truncation_does_not_cut_into_it():
+    """The tail of a summary moves to the start of its turn, but not to before messages that are folded already."""
+    record = Transcript(
+        [
+            *({"role": "user", "content": "Where is my order? " * 20} for _ in range(4)),
+            {"role": "user", "content": "ok"},
+            {"role": "assistant", "content": "It is packed. " * 20},
+            {"role": "user", "content": "Thanks"},
+        ]
+    )
+    truncated = Fold("truncate", 2, 5, (), "truncated")
+    compactor = manager("summarize", 900, folds=[truncated])
+
+    asyncio.run(compactor.apply(record))
+
+    assert view_of(record, folds=compactor.folds).tokens <= 900

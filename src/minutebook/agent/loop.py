@@ -193,7 +193,8 @@ class AgentRun(Generic[Out]):
         try:
             reply = await retry_overflow(send, shorten)
         except ContextOverflow as overflow:
-            raise self.view_builder.overflow_error(view) from overflow
+            self.view_builder.require_shorter_view(view, overflow, folds)
+            raise
         return view, reply
 
     async def _update_folds(self) -> Sequence[Fold]:

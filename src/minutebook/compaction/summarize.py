@@ -111,6 +111,8 @@ class SummarizeStrategy(WindowStrategy):
         if not record.turn_starts or start <= record.turn_starts[0]:
             return start
         turn_start = record.turn_starts[record.turn_of(start)]
+        if turn_start < folded_until:
+            return start
         return turn_start if has_at_most(record, turn_start, start, int(history.limit * _TURN_SHARE)) else start
 
     def _file_exchanges(self, record: Transcript, start: int, stop: int, max_tokens: int) -> set[int]:

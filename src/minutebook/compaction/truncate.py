@@ -154,9 +154,11 @@ def _cannot_fit(history: CompactionInput) -> CannotFit:
     record = history.record
     parts = []
     tokens = history.overhead_tokens
+    newest = last_exchange(record)
+    clippable = set(newest) if record.pins.isdisjoint(newest) else set()
     for index in sorted(essential_indexes(record)):
         message_tokens = record.tokens_of(index)
-        cleared = cleared_result(record, index) if index not in record.pins else None
+        cleared = cleared_result(record, index) if index in clippable else None
         if cleared is not None:
             message_tokens = min(message_tokens, record.counter.message(cleared[0]))
         parts.append((f"the {role_of(record[index])} message", index, message_tokens))

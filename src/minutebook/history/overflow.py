@@ -7,7 +7,7 @@ from minutebook.errors import CannotFit, ContextOverflow, MinutebookError, Promp
 from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View, view_of
 from minutebook.record.fold import Fold
-from minutebook.record.message import Provider, role_of
+from minutebook.record.message import Provider
 from minutebook.record.transcript import Transcript
 
 _MARGIN: Final = 0.9
@@ -70,11 +70,14 @@ class AdaptiveViewBuilder:
             share = _UNKNOWN_OVERFLOW_SHARE
         self.max_tokens = max(1, int(view.tokens * share))
 
-    def overflow_error(self, view: View) -> CannotFit:
-        """The error for a view that the provider rejects although it cannot be shortened further."""
-        counter = view.record.counter
-        parts = [
-            (f"the {role_of(message)} message", -1 if origin is None else origin, counter.message(message))
-            for origin, message in zip(view.curated.origins, view.curated, strict=True)
-        ]
-        return CannotFit(self.max_tokens or view.tokens, view.tokens, parts)
+    def require_shorter_view(self, view: View, overflow: ContextOverflow, folds: Sequence[Fold]) -> None:
+        """Check after the last attempt whether the view could have been shortened further.
+
+        Raises:
+            CannotFit: it could not.
+        """
+        self.lower_limit(view, overflow)
+        try:
+            self.view(view.record, folds)
+        except CannotFit as error:
+            raise error from overflow

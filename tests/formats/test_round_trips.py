@@ -54,9 +54,8 @@ def test_the_same_format_is_identical(name: str) -> None:
 
 
 @needs_corpus
-@pytest.mark.parametrize("name", [name for name in RAW if name != "raw_anthropic"])
+@pytest.mark.parametrize("name", RAW)
 def test_a_value_that_is_built_again_is_identical(name: str) -> None:
-    """Anthropic's is not: blank texts, which the API rejects, are left out, and the results of one turn are one message."""
     for conversation in corpus(name):
         assert with_messages(conversation, conversation.items) == conversation.original
 

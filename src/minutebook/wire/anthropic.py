@@ -64,12 +64,17 @@ class AnthropicMessages:
     """True if the last assistant message has calls and lost its thinking. The request must then disable thinking."""
 
 
-def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()) -> AnthropicMessages:
+def to_anthropic(
+    messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = (), as_read: bool = False
+) -> AnthropicMessages:
     """The conversation as system blocks and alternating user and assistant messages.
 
     Leading system messages become the system prompt, and later ones become user messages at their position. Adjacent
     messages of one role are merged, as Anthropic would do, unless the second one has `START_KEY`. `tools` are part of the
     prompt digest.
+
+    With `as_read`, for files, blank texts and separate messages with results stay as they were read, although Anthropic
+    rejects them.
     """
     messages = _with_valid_calls([with_known_parts(message, "anthropic") for message in messages])
     leading = leading_system_count(messages)
@@ -83,10 +88,11 @@ def to_anthropic(messages: Sequence[Message], *, tools: Sequence[Mapping[str, An
             original_prompt = message.get(PROMPT_DIGEST_KEY)
             prompt_changed = original_prompt is not None and original_prompt != digest.update()
             thinking_dropped = prompt_changed and bool(message.get("tool_calls"))
-            content = _assistant_content(without_blocks(message) if prompt_changed else message)
+            content = _assistant_content(without_blocks(message) if prompt_changed else message, keeps_blank=as_read)
         else:
             content = _user_content(message)
-        is_separate = START_KEY in message
+        # Results of one exchange must be in one message.
+        is_separate = START_KEY in message and (as_read or not is_result(message))
         previous_role = converted[-1]["role"] if converted else None
         if is_separate and is_system(message) and previous_role == "user":
             converted.append({"role": "system", "content": content})
@@ -143,8 +149,7 @@ def _with_valid_calls(messages: list[Message]) -> list[Message]:
 def from_anthropic(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The assistant message for the content blocks of a reply. Blocks that it cannot express are stored in it."""
     message = _text_and_calls(content)
-    sent_blocks = [plain_copy(block) for block in content if not _is_blank(block)]
-    if sent_blocks and _as_blocks(_derived_assistant_content(message)) != sent_blocks:
+    if content and _as_blocks(_derived_assistant_content(message)) != [plain_copy(block) for block in content]:
         message[BLOCKS_KEY] = [plain_copy(block) for block in content]
     return message
 
@@ -222,12 +227,12 @@ def _text_and_calls(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**message, "tool_calls": calls} if calls else message
 
 
-def _assistant_content(message: Message) -> str | list[dict[str, Any]]:
+def _assistant_content(message: Message, *, keeps_blank: bool) -> str | list[dict[str, Any]]:
     blocks = message.get(BLOCKS_KEY)
-    if blocks:
+    if blocks and (keeps_blank or not all(map(_is_blank, blocks))):
         text_and_calls = {key: message[key] for key in ("role", "content", "tool_calls") if key in message}
         if text_and_calls == _text_and_calls(blocks):  # the message was not changed
-            return [plain_copy(block) for block in blocks if not _is_blank(block)]
+            return [plain_copy(block) for block in blocks if keeps_blank or not _is_blank(block)]
     return _derived_assistant_content(message)
 
 

@@ -10,7 +10,7 @@ from operator import is_
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import CALL_BLOCKS, JSON_SCALARS, Message, is_result, require_message, role_of, type_of
+from minutebook.record.message import CALL_BLOCKS, JSON_SCALARS, Message, require_message, role_of, type_of
 from minutebook.record.shapes import require_content
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
@@ -212,14 +212,11 @@ def _read_message(value: Mapping[str, Any], index: int, original: Any) -> list[M
 def _with_start_key(
     messages: list[Message], value: Mapping[str, Any], previous: Mapping[str, Any] | None
 ) -> Iterator[Message]:
-    """The chat messages of `value`, the first with `START_KEY` if `to_anthropic` would merge it with `previous`.
-
-    Results do not get the key: those of one exchange must be in one message.
-    """
+    """The chat messages of `value`, the first with `START_KEY` if `to_anthropic` would merge it with `previous`."""
     role, previous_role = value.get("role"), None if previous is None else previous.get("role")
     would_merge = role == previous_role or (role == "system" and previous_role == "user")
     for message_index, message in enumerate(messages):
-        has_start_key = would_merge and message_index == 0 and not is_result(message)
+        has_start_key = would_merge and message_index == 0
         yield {**message, START_KEY: True} if has_start_key else message
 
 

@@ -31,9 +31,9 @@ def without_own_keys(message: Message) -> Message:
     return {key: value for key, value in message.items() if key not in own_keys} if own_keys else message
 
 
-def anthropic_arguments(messages: Sequence[Message]) -> dict[str, Any]:
-    """`messages`, and `system` if there is one, for `client.messages.create`."""
-    converted = to_anthropic(messages)
+def anthropic_arguments(messages: Sequence[Message], *, as_read: bool = False) -> dict[str, Any]:
+    """`messages`, and `system` if there is one, for `client.messages.create`; with `as_read`, for files."""
+    converted = to_anthropic(messages, as_read=as_read)
     arguments = {"messages": converted.messages, **({"system": converted.system} if converted.system else {})}
     copy: dict[str, Any] = encodable_copy(arguments)
     return copy

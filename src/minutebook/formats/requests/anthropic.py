@@ -93,7 +93,7 @@ def _conversation(value: Any, place: str) -> SourceConversation:
 
 def write(conversation: SourceConversation) -> Any:
     messages = conversation.messages
-    arguments = anthropic_arguments(messages)
+    arguments = anthropic_arguments(messages, as_read=conversation.format == FORMAT.name)
     data = dict(conversation.data) or with_facts(conversation)
     body = data.get("params")
     target = dict(body) if isinstance(body, Mapping) else data

@@ -59,7 +59,7 @@ class Database:
         except ConversationErased:
             raise
         except ConversationNotFound as error:
-            error.add_note(self._runner.run(_hint(self.store, error.conversation)))
+            error.add_note(self._runner.run(_id_hint(self.store, error.conversation)))
             raise
         except DocumentNotFound as error:
             if error.kind == "key":
@@ -128,8 +128,8 @@ def store_of(url: str | None, tenant: str) -> ConversationStore:
 
 def file_of(store: ConversationStore) -> Path | None:
     """The file of a SQLite store, None for other stores."""
-    stored_in = getattr(store, "inner", store)  # of an encrypted store
-    return Path(stored_in.path) if isinstance(stored_in, SqliteStore) else None
+    inner_store = getattr(store, "inner", store)  # an encrypted store has an inner store
+    return Path(inner_store.path) if isinstance(inner_store, SqliteStore) else None
 
 
 def require_file(path: Path) -> Path:
@@ -155,7 +155,7 @@ async def _next_batch(items: AsyncIterator[T]) -> list[T]:
     return batch
 
 
-async def _hint(store: ConversationStore, unknown_id: str) -> str:
+async def _id_hint(store: ConversationStore, unknown_id: str) -> str:
     """A similar id on the first page, or how to list the ids."""
     ids = [header.id for header in (await store.list(limit=PAGE_SIZE)).items]
     similar = next((name for name in ids if name.startswith(unknown_id)), None) or closest(unknown_id, ids)

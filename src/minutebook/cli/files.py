@@ -84,7 +84,8 @@ class ConversationFiles:
     """Iterates over the conversations of all files, once, and notes which parts were not understood.
 
     Raises, while iterating:
-        UnreadableInput: a file is damaged or in no known format. In a folder, such a file is skipped, but not all of them.
+        UnreadableInput: a file is damaged or in no known format. If it was found in a folder, it is skipped instead, unless
+            no file of the folder can be read.
     """
 
     files: Sequence[InputFile]
@@ -101,7 +102,7 @@ class ConversationFiles:
     def read(
         self, file: InputFile, *, read_export: Callable[[Source], None] | None = None
     ) -> Iterator[FileConversation]:
-        """The conversations of one file. Our own exports are given to `read_export`, if there is one, instead."""
+        """The conversations of one file. With `read_export`, a file of `minutebook export` is passed to it instead."""
         with read_progress(file.path, prints_meanwhile=self.prints_meanwhile) as advance:
             try:
                 source = Source(file.path, advance=advance)
@@ -124,12 +125,17 @@ class ConversationFiles:
                 ]
 
     def _skip_file(self, file: InputFile, error: UnreadableInput) -> None:
+        """Note that a file of a folder was skipped.
+
+        Raises:
+            UnreadableInput: the user named the file itself, or no file of the folder can be read.
+        """
         if not file.is_in_folder:
             raise error
         self.skipped.append({"file": file.path, "place": None, "reason": error.problem})
-        unread = {part["file"] for part in self.skipped if part["place"] is None}
-        if unread >= {other.path for other in self.files}:
-            problem = f"no file of the folder can be read; {len(unread)} tried, the last one {error}"
+        unread_files = {part["file"] for part in self.skipped if part["place"] is None}
+        if unread_files >= {other.path for other in self.files}:
+            problem = f"no file of the folder can be read; {len(unread_files)} tried, the last one {error}"
             raise UnreadableInput(file.folder or file.path, problem) from None
 
     def title(self, conversation: FileConversation) -> str:

@@ -49,8 +49,8 @@ SOURCE_LABEL: Final = "source"
 """The label with the name of the format that a conversation was imported from."""
 USAGE_KIND: Final = "imported_usage"
 """The kind of the document with the usage that a file had. Its id is that of the conversation."""
-_TAKEN: Final = "the id is taken by another conversation; give this one its own id"
-_REFUSED: Final = (ConversationErased, InvalidSetting)
+_ID_TAKEN: Final = "the id is taken by another conversation; give this one its own id"
+_REFUSAL_ERRORS: Final = (ConversationErased, InvalidSetting)
 """Errors that refuse one conversation, besides conflicts of its id. The other conversations are imported."""
 NumberedLines = Iterator[tuple[int, bytes]]
 
@@ -100,8 +100,8 @@ class Importer:
             headers += is_export_header(numbered_line[1])
             return headers
 
-        numbered = ((number, line.removeprefix(BOM)) for number, line in source.raw_lines())
-        lines = dropwhile(lambda numbered_line: not numbered_line[1].strip(), numbered)
+        all_lines = ((number, line.removeprefix(BOM)) for number, line in source.raw_lines())
+        lines = dropwhile(lambda numbered_line: not numbered_line[1].strip(), all_lines)
         for count, group in groupby(lines, conversation_number):
             numbered_lines = iter(group)
             if not count:
@@ -151,7 +151,7 @@ class Importer:
             name = self._free_name(name, conversation.format.name)
             # All messages are converted first, so that nothing is stored if one of them is invalid.
             entries = _entries(conversation, map(checker.check, source.messages))
-        except (InvalidMessage, *_REFUSED) as problem:
+        except (InvalidMessage, *_REFUSAL_ERRORS) as problem:
             self.result.refused.append(ConversationProblems(file, name, [str(problem)]))
             return
         folds, problems = _valid_folds(source)
@@ -172,12 +172,12 @@ class Importer:
                 self.result.broken.append(ConversationProblems(file, name, problems))
 
     def _free_name(self, name: str, format_name: str) -> str:
-        """The id in the database: that of the file, with the format before it if another format has the same id."""
+        """The id to import under: the id in the file, prefixed with the format if a conversation of another format has it."""
         if format_name == CHAT.name:
             return name
         header = self.database.run(_find_header(self.database.store, name))
-        is_other = header is not None and header.labels.get(SOURCE_LABEL) != format_name
-        return f"{format_name}-{name}" if is_other else name
+        is_taken = header is not None and header.labels.get(SOURCE_LABEL) != format_name
+        return f"{format_name}-{name}" if is_taken else name
 
     def _import_lines(self, file: str, name: str, lines: Iterable[str]) -> bool:
         """Import the lines of an export into the store. Return False if the conversation was refused."""
@@ -187,9 +187,9 @@ class Importer:
             imported = self.database.run(store.import_(lines))
             added = (self.database.run(_length(store, name)) or 0) - (length_before or 0)
         except VersionConflict:
-            result.refused.append(ConversationProblems(file, name, [_TAKEN]))
+            result.refused.append(ConversationProblems(file, name, [_ID_TAKEN]))
             return False
-        except _REFUSED as error:
+        except _REFUSAL_ERRORS as error:
             result.refused.append(ConversationProblems(file, name, [str(error)]))
             return False
         result.messages += added
@@ -223,7 +223,7 @@ async def _fork(store: ConversationStore, parent: str, name: str, entries: Seque
     while shared < min(len(stored), len(entries)) and stored[shared] == entry_to_provider_message(entries[shared]):
         shared += 1
     if shared:
-        with suppress(InvalidSetting):  # they part within an exchange: the branch is then stored on its own
+        with suppress(InvalidSetting):  # they differ within an exchange: the branch is then stored without an origin
             await store.fork(parent, name, at=shared)
 
 
@@ -249,17 +249,17 @@ def _labels(conversation: FileConversation) -> dict[str, str]:
 def _entries(conversation: FileConversation, messages: Iterable[Message]) -> list[ConversationEntry]:
     """The entries with their original times and models."""
     source = conversation.conversation
-    evaluation_id, at = uuid4(), source.created_at or datetime.now(UTC)
+    evaluation_id, created_at = uuid4(), source.created_at or datetime.now(UTC)
     provider = None if conversation.format.name == CHAT.name else conversation.format.provider
     entries = []
     for index, (item, message) in enumerate(zip(source.items, messages, strict=True)):
-        at = item.at or at
+        created_at = item.at or created_at
         entries.append(
             provider_message_to_entry(
                 message,
                 evaluation_id=evaluation_id,
                 sequence=index,
-                created_at=at,
+                created_at=created_at,
                 provider=provider,
                 model=item.model or source.model,
             )

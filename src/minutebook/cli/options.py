@@ -38,7 +38,7 @@ class InputFile:
 
     path: str
     folder: str | None = None
-    """The folder that was named instead of the file."""
+    """The folder that the user named; None if the user named the file itself."""
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ CONVERSATION_ENDINGS: Final = (
     *(".json", ".jsonl", ".ndjson", ".traj", ".db", ".sqlite", ".sqlite3", ".chat.history.md"),
     *(".json.gz", ".jsonl.gz", ".ndjson.gz"),
 )
-"""Ends of the names of files that are read in a folder."""
+"""Endings of the file names that are read in a folder."""
 
 
 def conversation_files(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from minutebook.record.repairs import Repaired
 
 BOM: Final = b"\xef\xbb\xbf"
 MessageEdit: TypeAlias = Callable[[int, SourceConversation], Repaired | None]
-"""Returns the new messages of a conversation, which is given with its index, or None if they do not change."""
+"""Takes the index of a conversation and the conversation; returns its new messages, or None if they do not change."""
 
 
 def require_writable(format_: Format, name: str) -> None:
@@ -31,8 +31,10 @@ def require_writable(format_: Format, name: str) -> None:
         InvalidSetting: they cannot. The message names the command that converts them.
     """
     if format_.write is None and format_ is not EXPORT:
-        names = ", ".join(sorted(other for other, known in formats().items() if known.write is not None))
-        expected = f"a file that can be written back; convert it first: minutebook convert {name} --to NAME ({names})"
+        writable = ", ".join(sorted(other.name for other in formats().values() if other.write is not None))
+        expected = (
+            f"a format that can be written; convert the file first: minutebook convert {name} --to NAME ({writable})"
+        )
         raise InvalidSetting("format", format_.name, expected)
 
 
@@ -51,7 +53,7 @@ def rewrite(source: Source, format_: Format, edit: MessageEdit) -> Iterator[byte
             continue
         if format_ is EXPORT:
             yield from lines.until(_line_number(conversation.place or conversation.items[0].place))
-            yield from _export_lines(lines.conversation(), conversation, repaired)
+            yield from _export_lines(lines.next_conversation(), conversation, repaired)
             continue
         value = with_messages(conversation, _items(conversation, repaired))
         if conversation.place.startswith("line "):
@@ -77,9 +79,9 @@ def rewrite(source: Source, format_: Format, edit: MessageEdit) -> Iterator[byte
 def _require_complete(source: Source) -> None:
     if source.skipped:
         part = source.skipped[0]
-        where = {"line": _line_number(part.place)} if part.place.startswith("line ") else {}
-        problem = part.reason if where else str(part)
-        raise UnreadableInput(source.name, f"{problem}; remove or correct it first, nothing was written", **where)
+        line = _line_number(part.place) if part.place.startswith("line ") else None
+        problem = str(part) if line is None else part.reason
+        raise UnreadableInput(source.name, f"{problem}; remove or correct it first, nothing was written", line)
 
 
 def _line_number(place: str) -> int:
@@ -110,7 +112,7 @@ class _LineCopier:
         while self._next_number < number:
             yield self.next()
 
-    def conversation(self) -> list[bytes]:
+    def next_conversation(self) -> list[bytes]:
         """The lines of a conversation of an export: its header, and those before the next header."""
         lines = [self.next()]
         for line in self._lines:
@@ -196,18 +198,19 @@ def json_like(original: bytes, value: Any) -> bytes:
 def _message_lines(lines: Iterable[bytes], messages: Sequence[Any]) -> Iterator[bytes]:
     """Messages one per line. The lines of those that did not change are copied."""
     originals: dict[str, list[bytes]] = {}
-    first = b""
+    first_line = b""
     for line in lines:
         if text := line.removeprefix(BOM).strip():
-            first = first or line
+            first_line = first_line or line
             originals.setdefault(_key(json.loads(text.decode("utf-8", "surrogatepass"))), []).append(line)
     for message in messages:
-        copies = originals.get(_key(message))
-        line = copies.pop(0) if copies else json_like(first, message)
+        unchanged_lines = originals.get(_key(message))
+        line = unchanged_lines.pop(0) if unchanged_lines else json_like(first_line, message)
         yield line if line.endswith(b"\n") else line + b"\n"
 
 
 def _key(value: Any) -> str:
+    """A text that is equal for equal JSON values."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -229,7 +232,7 @@ def _export_lines(lines: Sequence[bytes], conversation: SourceConversation, repa
 
 
 def _with_changes(document: Any, changes: dict[str, Any]) -> Any:
-    """The document with the changed conversations: by element, or as a whole."""
+    """The document with its changed conversations. `changes` maps the place of a conversation to its new value."""
     if not isinstance(document, list) or changes.keys() & {"", "the document"}:
         return next(iter(changes.values()))
     return [changes.get(f"element {index}", element) for index, element in enumerate(document)]

@@ -110,7 +110,7 @@ def headed_table(*, expand: bool = False) -> Table:
 
 
 def role_bars(bars: Mapping[str, Mapping[str, int]], width: int) -> RenderableType:
-    """One bar per name, all on the same scale, with a legend."""
+    """One bar per name, all on the same scale. The legend has the shares of the last bar."""
     label_width = max(map(len, bars))
     bar_width = max(10, width - label_width - 12)
     scale = max((sum(tokens.values()) for tokens in bars.values()), default=0) or 1
@@ -118,11 +118,12 @@ def role_bars(bars: Mapping[str, Mapping[str, int]], width: int) -> RenderableTy
     for name, tokens in bars.items():
         table.add_row(name, bar(tokens, bar_width, scale), f"{sum(tokens.values()):,}")
     roles = [role for role in ROLE_STYLES if any(role in tokens for tokens in bars.values())]
-    name, last = list(bars.items())[-1]
-    legend = Text(f"{name}:" if len(bars) > 1 else "", end="\n")
+    last_name, last_tokens = list(bars.items())[-1]
+    legend = Text(f"{last_name}:" if len(bars) > 1 else "", end="\n")
     for role in roles:
         color, mark = ROLE_STYLES[role]
-        legend.append(" ").append(mark, color).append(f" {role} {percent(last.get(role, 0), sum(last.values()))} ")
+        share = percent(last_tokens.get(role, 0), sum(last_tokens.values()))
+        legend.append(" ").append(mark, color).append(f" {role} {share} ")
     return Group(table, legend)
 
 

@@ -3,7 +3,7 @@
 `AgentCall` stores all messages of the agent at the end, atomically. So the views of its later requests contain messages
 that are not in the record yet, and never will be if the run fails.
 
-`RunRecord` stores them as they come: the user message before the first model call, a tool call together with its results,
+`RunRecord` stores each message as soon as it is complete: the user message before the first model call, a tool call together with its results,
 and the answer before the run returns. A run that is killed loses at most the exchange in progress, and the next run
 continues after the last stored one. If tools were running that may not be repeated, the message that called them is not
 lost: the next run stores it, with results that say that they were interrupted.
@@ -90,7 +90,7 @@ class AgentCall(ModelCall):
     async def begin(self, *, documents: Sequence[NewDocument] = (), recipient: str | None = None) -> None:
         """Store the new messages, unless an earlier attempt did."""
         if self._has_stored_question:
-            await self._put(documents)
+            await self._put_documents(documents)
         else:
             await self._append_new(documents, recipient)
 
@@ -236,7 +236,7 @@ class RunRecord(AgentCall):
             call = replace(self.call, request_id=request_id(self.call.conversation, number), number=number)
             request = self._request(call, view, view, self.source.positions)
             try:
-                await self._put([request.document(self._stored_length)])
+                await self._put_documents([request.document(self._stored_length)])
             except DocumentExists:  # another process has taken the number
                 self.last_request = await last_request_number(self._store, self.call.conversation)
                 continue
@@ -251,7 +251,7 @@ class RunRecord(AgentCall):
         """Store the message whose tool calls are about to run, with the outcome of its request."""
         self._has_begun_tools = True
         body = {"version": self.version, "message": dict(message)}
-        await self._put([*self._documents(), NewDocument(CALLS_KIND, self._calls_id, body, replace=True)])
+        await self._put_documents([*self._documents(), NewDocument(CALLS_KIND, self._calls_id, body, replace=True)])
 
     async def find_interrupted_message(self) -> Message | None:
         """The message of `begin_tools` in an earlier run, unless messages were stored after it."""
@@ -268,7 +268,7 @@ class RunRecord(AgentCall):
         self.request.outcome = {"finish": finish, "usage": usage_json(usage), "answer": self._stored_length}
 
     async def note_failure(self, error: BaseException) -> None:
-        """Store in the minutes of the newest request that it was not answered, if it was not."""
+        """Store the error in the minutes of the newest request, unless the request was answered."""
         if self.requests and not self.request.outcome:
             await self.fail({"failed": type(error).__name__})
 

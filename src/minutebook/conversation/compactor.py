@@ -60,12 +60,12 @@ class FoldStorage:
         Raises:
             FoldConflict: another process has added a fold in its range.
         """
-        stored = replace(fold, id=fold_id or f"{fold.id}-{uuid4().hex[:12]}")
-        self.unstored.append((stored, [other.id for other in folds_in_range(self.active, fold.start, fold.stop)]))
-        self.active = tuple(visible_folds([*self.active, stored]))
+        new_fold = replace(fold, id=fold_id or f"{fold.id}-{uuid4().hex[:12]}")
+        self.unstored.append((new_fold, [other.id for other in folds_in_range(self.active, fold.start, fold.stop)]))
+        self.active = tuple(visible_folds([*self.active, new_fold]))
         if self._length is None or fold.stop <= self._length:
             await self.flush()
-        return stored
+        return new_fold
 
     async def flush(self) -> None:
         """Store the queued folds."""
@@ -134,8 +134,8 @@ class TurnCompactor:
         storage = FoldStorage(self.store, conversation, earlier_folds)
 
         async def save_fold(fold: Fold) -> Fold:
-            stored = loaded_view.at_stored_positions(fold, with_leading=self._purge)
-            return await storage.save(stored, fold_id=str(self._new_id()))
+            positioned_fold = loaded_view.at_stored_positions(fold, with_leading=self._purge)
+            return await storage.save(positioned_fold, fold_id=str(self._new_id()))
 
         manager = CompactionManager(
             self.strategy,
@@ -178,17 +178,18 @@ class TurnCompactor:
                 _Row(position, message, position in loaded.pins)
                 for position, message in zip(hidden.positions, hidden.messages, strict=True)
             ]
-        index = next(index for index, message in enumerate(fold.shown) if is_summary(message))
+        summary_index = next(index for index, message in enumerate(fold.shown) if is_summary(message))
         # As an assistant message the summary counts neither as a leading system message nor as a turn.
-        summary: Message = {**fold.shown[index], "role": "assistant"}
-        rows = [*(_Row(fold.start, message) for message in fold.shown[:index]), _Row(fold.start, summary)]
+        summary: Message = {**fold.shown[summary_index], "role": "assistant"}
+        rows = [*(_Row(fold.start, message) for message in fold.shown[:summary_index]), _Row(fold.start, summary)]
         if fold.stop <= first:  # purged: the pinned messages exist only in the fold
-            return [*rows, *(_Row(fold.start, message, is_pinned=True) for message in fold.shown[index + 1 :])]
-        pinned: dict[int, Message] = {}
+            return [*rows, *(_Row(fold.start, message, is_pinned=True) for message in fold.shown[summary_index + 1 :])]
+        pinned_messages: dict[int, Message] = {}
         for pin in sorted(loaded.pins):
-            if max(fold.start, first, loaded.conversation.lead) <= pin < fold.stop and pin not in pinned:
-                pinned |= await self._exchange(conversation, pin, first)
-        return [*rows, *(_Row(fold.start, pinned[position], is_pinned=True) for position in sorted(pinned))]
+            if max(fold.start, first, loaded.conversation.lead) <= pin < fold.stop and pin not in pinned_messages:
+                pinned_messages |= await self._exchange(conversation, pin, first)
+        pinned_rows = [_Row(fold.start, message, is_pinned=True) for _, message in sorted(pinned_messages.items())]
+        return [*rows, *pinned_rows]
 
     async def _exchange(self, conversation: str, position: int, first: int) -> dict[int, Message]:
         """The messages of the exchange at a position, by position."""

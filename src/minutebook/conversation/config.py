@@ -80,8 +80,8 @@ class Settings(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise invalid_setting(first, ".".join(map(str, first["loc"]))) from None
+            first_error = error.errors()[0]
+            raise invalid_setting(first_error, ".".join(map(str, first_error["loc"]))) from None
 
     # pydantic then validates nested sections without calling `__init__`, so an error has the full path of its key.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
@@ -302,13 +302,16 @@ def truth_table() -> str:
             _table(
                 ["mode", "prune_tools_for_llm", "preserve_tools_for_latest_turns", "older turns", "latest turns"],
                 (
-                    (r.mode, r.prune_tools_for_llm, r.preserve_tools_for_latest_turns, r.older, r.latest)
-                    for r in SENDING_RULES
+                    (
+                        *(rule.mode, rule.prune_tools_for_llm, rule.preserve_tools_for_latest_turns),
+                        *(rule.older, rule.latest),
+                    )
+                    for rule in SENDING_RULES
                 ),
             ),
             _table(
                 ["mode", "tool_persistence", "stored of older turns", "stored of latest turns"],
-                ((r.mode, r.tool_persistence, r.older, r.latest) for r in PERSISTENCE_RULES),
+                ((rule.mode, rule.tool_persistence, rule.older, rule.latest) for rule in PERSISTENCE_RULES),
             ),
         )
     )

@@ -65,9 +65,11 @@ class ConversationHistory(AsyncConversation):
 
     `conversation` is the conversation's id; by default it is the recipient. If that conversation was erased before this
     object used it, the recipient's newest open conversation is continued or a new one starts. Each append holds the
-    conversation's lease, so it waits for other writers. `strategy` sets when old turns are summarized
-    and how many are kept; `manager` and `max_tokens` limit what `get_history` returns; `max_turns_before_compaction` and `recent_turns_to_keep` override its `max_turns` and
-    `keep_turns`. `purge_compacted` permanently deletes summarized messages from the record. `notice` is called with the
+    conversation's lease, so it waits for other writers.
+
+    `strategy` sets when old turns are summarized and how many are kept; `max_turns_before_compaction` and
+    `recent_turns_to_keep` override its `max_turns` and `keep_turns`. `manager` and `max_tokens` limit what `get_history`
+    returns. `purge_compacted` permanently deletes summarized messages from the record. `notice` is called with the
     conversation's id after every append, for example `BackgroundCompaction.notice`.
 
     Raises:
@@ -109,9 +111,9 @@ class ConversationHistory(AsyncConversation):
             summarizer=summarizer,
         )
         self._policy.counter = counter or self._policy.counter
-        self._is_bound = conversation is not None
-        """Whether the id stays, because the caller chose it or the conversation existed."""
-        self._holder, self._writing = f"history-{uuid4()}", TaskLock()
+        self._has_fixed_id = conversation is not None
+        """Whether the id cannot change any more, because the caller set it or the conversation was used."""
+        self._holder, self._write_lock = f"history-{uuid4()}", TaskLock()
         self.max_recent_turns = _require_turns(max_recent_turns)
         self._compactor = TurnCompactor(
             store,
@@ -213,7 +215,7 @@ class ConversationHistory(AsyncConversation):
         """Whether more than `max_turns` turns are not summarized, including those that the last compaction kept."""
         return bool(await self._read(self._compactor.is_due))
 
-    async def compact(  # type: ignore[override] # the signature of requirement document 003
+    async def compact(  # type: ignore[override] # it takes a summarizer instead of a strategy
         self, summarizer: Summarizer | None = None
     ) -> CompactionResult:
         """Summarize all but the last `keep_turns` turns, even if compaction is not due.
@@ -284,8 +286,8 @@ class ConversationHistory(AsyncConversation):
             try:
                 return await append(conversation)
             except BrokenConversation:
-                last = await self.store.load(conversation, last_messages=1)
-                interrupted = self._interrupted_results(last.transcript(), messages)
+                last_exchange = await self.store.load(conversation, last_messages=1)
+                interrupted = self._interrupted_results(last_exchange.transcript(), messages)
                 if not interrupted:
                     raise
                 version = await append(conversation, interrupted)
@@ -300,11 +302,11 @@ class ConversationHistory(AsyncConversation):
 
     @asynccontextmanager
     async def _append_lease(self, conversation: str) -> AsyncIterator[tuple[Lease, bool]]:
-        """The lease for one append, and whether the append releases it: not within `lease`."""
-        if self._renewed is not None:
-            yield self._renewed.lease, False
+        """The lease for one append, and whether the append releases it. Within a block of `lease` it does not."""
+        if self._renewed_lease is not None:
+            yield self._renewed_lease.lease, False
             return
-        async with self._writing, self._write_lease(conversation) as renewed, renewed.release_on_append():
+        async with self._write_lock, self._write_lease(conversation) as renewed, renewed.release_on_append():
             yield renewed.lease, True
 
     @asynccontextmanager
@@ -332,12 +334,12 @@ class ConversationHistory(AsyncConversation):
         try:
             result = await operation(self.conversation)
         except ConversationErased:
-            if self._is_bound:
+            if self._has_fixed_id:
                 raise
             self._id = await id_of_recipient(self.store, self.recipient)
-            self._is_bound = True
+            self._has_fixed_id = True
             return await operation(self.conversation)
-        self._is_bound = True
+        self._has_fixed_id = True
         return result
 
     async def _read(self, operation: Callable[[str], Awaitable[T]]) -> T | None:

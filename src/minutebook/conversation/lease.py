@@ -93,8 +93,8 @@ class RenewedLease:
         yield
         self.is_released = True
 
-    def renewed(self, lease: Lease | None) -> None:
-        """Take the result of a renewal; None if the lease is lost."""
+    def on_renewal(self, lease: Lease | None) -> None:
+        """Note the result of a renewal: the renewed lease, or None if the lease is lost."""
         if lease is not None:
             self.lease = lease
             return
@@ -170,6 +170,6 @@ class LeaseRenewer:
         else:
             for lease, result in zip(leases, results, strict=True):
                 if lease in self._leases:  # not released meanwhile
-                    lease.renewed(result)
+                    lease.on_renewal(result)
         if self._leases:
             self._schedule()

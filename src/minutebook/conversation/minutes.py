@@ -50,7 +50,8 @@ class Minutes:
 def minutes_of(view: View, sent: View, positions: Sequence[int | None], front: Sequence[Message] = ()) -> Minutes:
     """The minutes of a request. `sent` is the view that was sent: `view`, or all messages if the policy does not prune.
 
-    `positions` maps each index in the view's record to a position in the store. `front` was sent before the other messages.
+    `positions` maps each index in the view's record to a position in the store. `front` are system messages of this request
+    only, which were sent before the others.
     """
     record = sent.record
     if sent is not view:
@@ -79,9 +80,9 @@ class _RunningDigest:
         return self
 
     def hexdigest(self) -> str:
-        finished = self._hash.copy()
-        finished.update(b"]")
-        return finished.hexdigest()
+        complete_hash = self._hash.copy()
+        complete_hash.update(b"]")
+        return complete_hash.hexdigest()
 
 
 class _MinutesBuilder:
@@ -107,12 +108,12 @@ class _MinutesBuilder:
         if not self._is_continued_by(view, positions, front):
             self._reset(positions, front)
         start = 0 if self._view is None else len(self._view.curated)
-        new = sent.curated[start:]
-        for origin, message in zip(sent.curated.origins[start:], new, strict=True):
+        new_messages = sent.curated[start:]
+        for origin, message in zip(sent.curated.origins[start:], new_messages, strict=True):
             self._add_part(sent.record, origin, message)
         for index, status, reason in changed_messages(view.record, view.curated, view.hidden, start=self._length):
             self._add_left_out(positions[index], status.value, reason)
-        self._digest.add_messages(new)
+        self._digest.add_messages(new_messages)
         self._view, self._length = view, len(view.record)
         return Minutes(
             [part.copy() for part in self._parts],
@@ -124,10 +125,10 @@ class _MinutesBuilder:
 
     def _is_continued_by(self, view: View, positions: Sequence[int | None], front: Sequence[Message]) -> bool:
         """Whether the view is the last one with messages appended that are new in the record, for the same reasons."""
-        last = self._view
-        if last is None or positions is not self._positions or list(front) != self._front:
+        last_view = self._view
+        if last_view is None or positions is not self._positions or list(front) != self._front:
             return False
-        before, now = last.curated, view.curated
+        before, now = last_view.curated, view.curated
         return (
             len(before) <= len(now)
             and all(map(is_, before, now))
@@ -135,7 +136,7 @@ class _MinutesBuilder:
             and all(origin is None or origin >= self._length for origin in now.origins[len(before) :])
             and len(before.note_chains) == len(now.note_chains)
             and all(map(is_, before.note_chains, now.note_chains))
-            and (last.hidden is view.hidden or not (last.hidden or view.hidden))
+            and (last_view.hidden is view.hidden or not (last_view.hidden or view.hidden))
             and not view.record.repairs
         )
 

@@ -46,7 +46,7 @@ AnswerDocuments = Callable[[int], Sequence[NewDocument]]
 
 
 def no_documents(_start: int) -> Sequence[NewDocument]:
-    """The `AnswerDocuments` of a call that stores no documents but its minutes."""
+    """The `AnswerDocuments` of a call that stores only its minutes."""
     return ()
 
 
@@ -148,7 +148,7 @@ class ModelCall:
             await self._append_new(documents, recipient)
             await self._compact()
             self.build_view()
-            await self._put(self._minutes(self.length))
+            await self._put_documents(self._minutes(self.length))
 
     async def preview(self) -> None:
         """Build the view without storing anything (dry run). Summaries are extracts, so no model is called.
@@ -203,7 +203,7 @@ class ModelCall:
         if self.requests:
             self.request.outcome = dict(outcome)
         try:
-            await self._put([*documents, *self._minutes(self.length)])
+            await self._put_documents([*documents, *self._minutes(self.length)])
         except StoreUnavailable:
             _LOG.warning("the minutes of a failed request could not be stored: the database is unavailable")
 
@@ -284,7 +284,7 @@ class ModelCall:
 
     async def _append_new(self, documents: Sequence[NewDocument], recipient: str | None) -> None:
         if self._stored_length and not self._new_messages:
-            await self._put(documents)
+            await self._put_documents(documents)
             return
         if len(self._new_messages) > MAX_INLINE_MESSAGES:
             entries = await asyncio.to_thread(self.entries, self._new_messages)
@@ -320,7 +320,7 @@ class ModelCall:
             raise
         self.is_stored = True
 
-    async def _put(self, documents: Sequence[NewDocument]) -> None:
+    async def _put_documents(self, documents: Sequence[NewDocument]) -> None:
         for document in documents:
             await self._store.put_document(self.call.conversation, document)
 

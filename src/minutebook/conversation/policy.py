@@ -116,7 +116,7 @@ class Policy:
         model = self.model
         if self.max_tokens is not None:
             model = replace(model, max_input_tokens=min(self.max_tokens, model.max_input_tokens))
-        # Compaction keeps the conversation within the policy's budget, so the manager of this budget makes no cuts.
+        # Compaction keeps the conversation within the policy's budget, so the manager of that budget is not needed.
         managers = [manager for manager in self._managers if not self._is_budget(manager)]
         return CompactionManager(
             self.strategy,

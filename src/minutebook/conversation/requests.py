@@ -16,7 +16,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import Document
 from minutebook.wire.write import without_own_keys
 
-_PAGE: Final = 200
+_PAGE_SIZE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ async def read_requests(store: ConversationStore, conversation: str) -> AsyncIte
     """
     number, cursor = 0, None
     while True:
-        page = await store.documents(conversation, REQUEST_KIND, cursor=cursor, limit=_PAGE)
+        page = await store.documents(conversation, REQUEST_KIND, cursor=cursor, limit=_PAGE_SIZE)
         for document in page.items:
             number = document.body.get("number") or number + 1
             yield number, document

@@ -33,7 +33,7 @@ from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
 
 _LOG: Final = logging.getLogger("minutebook.retention")
-_TARGET: Final = 0.4
+_TARGET_SHARE: Final = 0.4
 """Share of the maximum number of messages that remains after a step, except the first. Measured: 30 turns of plain chat then
 cost 0.8 of the full history; with one turn per step they cost 3 times as much."""
 _TOOLS_FACTOR: Final = 3
@@ -57,6 +57,7 @@ class PruningDecision:
 
 
 Report: TypeAlias = Callable[[PruningDecision], object]
+"""Called with every decision, for example to log it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,11 @@ class RetentionLimits:
 
 @dataclass(slots=True)
 class RetentionBoundaries:
-    """The numbers of the first turn that is sent and of the first one with tools, after each turn that was opened."""
+    """The first turn that is sent, and the first that is sent with tools. They are computed again for each new turn."""
 
     limits: RetentionLimits
-    first: int = 0
-    first_with_tools: int = 0
+    first_turn: int = 0
+    first_turn_with_tools: int = 0
     _counts: list[int] = field(default_factory=list)
     """For each turn, the number of visible messages before it."""
 
@@ -114,20 +115,20 @@ class RetentionBoundaries:
             self._counts.append(count + sum(map(is_visible, source[start : starts[turn]])))
             if self._visible(turn) > limits.messages:
                 self._drop_turns(turn)
-                self.first_with_tools = max(self.first_with_tools, turn - limits.turns_with_tools)
-            elif turn - self.first_with_tools > limits.turns_with_tools * _TOOLS_FACTOR:
-                self.first_with_tools = turn - limits.turns_with_tools
+                self.first_turn_with_tools = max(self.first_turn_with_tools, turn - limits.turns_with_tools)
+            elif turn - self.first_turn_with_tools > limits.turns_with_tools * _TOOLS_FACTOR:
+                self.first_turn_with_tools = turn - limits.turns_with_tools
 
     def _visible(self, turn: int) -> int:
         """The number of visible messages that are sent of turns before this one."""
-        return self._counts[turn] - self._counts[self.first]
+        return self._counts[turn] - self._counts[self.first_turn]
 
     def _drop_turns(self, turn: int) -> None:
-        last = turn - self.limits.turns if self.limits.messages else turn
+        stop = turn - self.limits.turns if self.limits.messages else turn
         # The first step leaves only the minimum: nothing was saved yet that could pay for writing more to the cache again.
-        target = self.limits.messages * _TARGET if self.first else 0
-        while self.first < last and self._visible(turn) > target:
-            self.first += 1
+        target = self.limits.messages * _TARGET_SHARE if self.first_turn > 0 else 0
+        while self.first_turn < stop and self._visible(turn) > target:
+            self.first_turn += 1
 
 
 @dataclass(slots=True, frozen=True)
@@ -144,8 +145,8 @@ class RecentTurns(IncrementalManager):
         return not self._start(Transcript.of(messages))
 
     def _start(self, source: Transcript) -> int:
-        first = RetentionBoundaries.of(source, self.limits).first
-        return source.turn_starts[first] if first else 0
+        first_turn = RetentionBoundaries.of(source, self.limits).first_turn
+        return source.turn_starts[first_turn] if first_turn else 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -155,8 +156,8 @@ class OldToolStripper(ToolStripper):
     limits: RetentionLimits = RetentionLimits(0, 0, 0)
 
     def _boundary(self, source: Transcript) -> int:
-        first = RetentionBoundaries.of(source, self.limits).first_with_tools
-        return min(source.turn_starts[first], last_exchange(source).start) if first else 0
+        first_turn = RetentionBoundaries.of(source, self.limits).first_turn_with_tools
+        return min(source.turn_starts[first_turn], last_exchange(source).start) if first_turn else 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -205,10 +206,10 @@ class RetentionManager(ContextualManager):
             for message, origin in zip(view, view.origins, strict=True)
             if origin is not None and source[origin] is message
         )
-        first = RetentionBoundaries.of(source, retention_limits(self.config)).first_with_tools
+        first_turn = RetentionBoundaries.of(source, retention_limits(self.config)).first_turn_with_tools
         return PruningDecision(
             loaded=len(source),
-            preserved=len(source) - source.turn_starts[first] if source.turn_starts else 0,
+            preserved=len(source) - source.turn_starts[first_turn] if source.turn_starts else 0,
             pruned=len(source) - unchanged,
             tokens_before=source.tokens,
             tokens_after=tokens_of_view(source, view),
@@ -245,7 +246,7 @@ class RetentionPolicy:
         boundary = (
             starts[-count] if 0 < count <= len(starts) else (len(source) if not count else source.leading_system_count)
         )
-        first_turn = starts[0] if starts else source.leading_system_count
+        first_turn_start = starts[0] if starts else source.leading_system_count
         rule = sending_rule(self.config)
         stripper = None
         if rule.older is Sent.TEXT_ONLY:
@@ -253,8 +254,8 @@ class RetentionPolicy:
         view = (stripper or PassthroughManager()).curate(source)
         indexed = [(origin or 0, message) for origin, message in zip(view.origins, view, strict=True)]
         return RetainedContext(
-            preserved=tuple(message for index, message in indexed if index >= max(boundary, first_turn)),
-            discarded=tuple(message for index, message in indexed if first_turn <= index < boundary),
+            preserved=tuple(message for index, message in indexed if index >= max(boundary, first_turn_start)),
+            discarded=tuple(message for index, message in indexed if first_turn_start <= index < boundary),
             messages=list(view),
         )
 
@@ -304,8 +305,8 @@ class RetentionPolicy:
             if position not in excluded
         ]
         leading = [message for position, message in included if position < leading_count]
-        has_purged = loaded.conversation.first > 0
-        if loaded.start and leading_count and not has_purged:
+        is_purged = loaded.conversation.first > 0
+        if loaded.start and leading_count and not is_purged:
             leading = (await store.load(thread_id, since=0, limit=leading_count)).messages
         messages = [message for position, message in included if position >= leading_count]
         turn_starts = [index for index, message in enumerate(messages) if is_user(message)]
@@ -325,7 +326,7 @@ def retention_manager(config: RetentionConfig, report: Report | None = None) -> 
 
 @lru_cache(maxsize=64)
 def retention_limits(config: RetentionConfig) -> RetentionLimits:
-    """The limits of the window. The turn being answered is always sent unchanged, and counts nowhere."""
+    """The limits of the window. The turn being answered is always sent unchanged, and is not counted."""
     with_tools = sending_rule(config, mode="on").latest is Sent.WITH_TOOLS
     return RetentionLimits(
         config.max_loaded_messages, config.preserve_turns, config.preserve_turns if with_tools else 0

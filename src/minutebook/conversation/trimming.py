@@ -1,6 +1,6 @@
 """Trimming: removes the arguments and results of old tool calls from the record.
 
-`tool_uses` lists the tool calls for clients.
+The module also has `tool_uses`, the list of tool calls that clients get. It reads the status of trimmed calls.
 
 A turn is trimmed once, when it is no longer among the preserved newest turns (`trim_old_turns`). `trim_all` trims
 conversations that were stored before trimming was enabled.
@@ -279,15 +279,18 @@ def _without_arguments(message: Message) -> Message:
     trimmed = dict(message)
     if message.get("tool_calls"):
         trimmed["tool_calls"] = [
-            {key: _emptied(value) if key in {"function", "custom"} else value for key, value in call.items()}
+            {
+                key: _with_empty_arguments(value) if key in {"function", "custom"} else value
+                for key, value in call.items()
+            }
             for call in message["tool_calls"]
         ]
     if isinstance(message.get("function_call"), Mapping):
-        trimmed["function_call"] = _emptied(message["function_call"])
+        trimmed["function_call"] = _with_empty_arguments(message["function_call"])
     return trimmed
 
 
-def _emptied(function: Any) -> Any:
+def _with_empty_arguments(function: Any) -> Any:
     if not isinstance(function, Mapping):
         return function
     empty = {"arguments": "{}", "input": ""}

@@ -1,4 +1,4 @@
-"""What every format reads and writes: conversations with their messages in chat form."""
+"""The values that every format reads and writes, conversations with messages in chat form, and helpers to read them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,12 +101,15 @@ def read_each(
 def items_of(
     messages: Iterable[Any], places: Iterable[str], *, is_anthropic: bool = False, **facts: Any
 ) -> list[SourceMessage]:
-    """Read messages in any provider's format, each with its place. `places` may be longer."""
-    given = list(messages)
-    places_by_index = list(islice(places, len(given)))
+    """Read messages in any provider's format, each with its place. `places` may be longer than `messages`.
+
+    `facts` are other fields of each `SourceMessage`.
+    """
+    provider_messages = list(messages)
+    places_by_index = list(islice(places, len(provider_messages)))
     return [
         SourceMessage(message, places_by_index[index], **facts)
-        for index, message in read_numbered(given, is_anthropic=is_anthropic)
+        for index, message in read_numbered(provider_messages, is_anthropic=is_anthropic)
     ]
 
 
@@ -174,8 +177,8 @@ def branches(nodes: Mapping[str, Node], current: str | None) -> Iterator[tuple[s
     """The paths from the root to every leaf, that of `current` first, each with the id of its leaf."""
     parents = {node.parent for node in nodes.values()}
     leaves = [node_id for node_id in nodes if node_id not in parents]
-    first = current if current in nodes else (leaves[-1] if leaves else None)
-    for leaf in dict.fromkeys([first, *leaves]):
+    current_leaf = current if current in nodes else (leaves[-1] if leaves else None)
+    for leaf in dict.fromkeys([current_leaf, *leaves]):
         path: list[Node] = []
         node = nodes.get(leaf or "")
         while node is not None and len(path) <= len(nodes):

@@ -1,4 +1,4 @@
-"""Chat messages from parts: the building blocks of formats that are not a provider's own."""
+"""Functions that build chat messages, for the readers of formats that have no provider's messages."""
 
 import json
 from collections.abc import Sequence
@@ -39,9 +39,10 @@ def system(text: str) -> dict[str, Any]:
 
 
 def image(media_type: str, data: str) -> dict[str, Any]:
-    """A part with an image, from base64 data."""
+    """A content part with an image. `data` is base64."""
     return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data}"}}
 
 
 def json_text(value: Any) -> str:
+    """The value as JSON. A text is returned unchanged."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

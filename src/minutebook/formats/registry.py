@@ -43,7 +43,7 @@ _MODULES: Final = (
     "requests.anthropic",
     "requests.responses",
 )
-"""Modules of the built-in formats. Of formats that match equally many values, the first is format_."""
+"""Modules of the built-in formats. If formats match equally many values of a file, the first of them is used."""
 
 
 @cache
@@ -53,39 +53,39 @@ def formats() -> Mapping[str, Format]:
     Raises:
         InvalidSetting: an entry point is not a `Format`.
     """
-    found: dict[str, Format] = {}
+    all_formats: dict[str, Format] = {}
     for entry_point in entry_points(group=GROUP):
-        loaded = entry_point.load()
-        if not isinstance(loaded, Format):
-            raise InvalidSetting(f"entry point {entry_point.name}", loaded, "an instance of minutebook.formats.Format")
-        found[loaded.name] = loaded
+        format_ = entry_point.load()
+        if not isinstance(format_, Format):
+            raise InvalidSetting(f"entry point {entry_point.name}", format_, "an instance of minutebook.formats.Format")
+        all_formats[format_.name] = format_
     for module in _MODULES:
         members = vars(import_module(f"minutebook.formats.{module}"))
         for name in ("FORMAT", "DATABASE_FORMAT"):
             if isinstance(members.get(name), Format):
-                found.setdefault(members[name].name, members[name])
-    return found
+                all_formats.setdefault(members[name].name, members[name])
+    return all_formats
 
 
 def format_named(name: str) -> Format:
     """The format with that name.
 
     Raises:
-        InvalidSetting: there is none.
+        InvalidSetting: no format has that name.
     """
-    known = formats()
-    if name not in known:
-        close = get_close_matches(name, known, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise InvalidSetting("format", name, f"one of {', '.join(sorted(known))}{hint}")
-    return known[name]
+    all_formats = formats()
+    if name not in all_formats:
+        close_names = get_close_matches(name, all_formats, 1)
+        hint = f"; did you mean {close_names[0]}?" if close_names else ""
+        raise InvalidSetting("format", name, f"one of {', '.join(sorted(all_formats))}{hint}")
+    return all_formats[name]
 
 
 def detect(source: str | Path | bytes | Source) -> Format:
     """The format of a file, by its content.
 
     Raises:
-        UnreadableInput: no format, or not one alone, matches. The message says what was seen and what is supported.
+        UnreadableInput: no format matches. The message says what the file begins with and which formats are supported.
     """
     if not isinstance(source, Source):
         source = Source(source)
@@ -99,7 +99,7 @@ def detect(source: str | Path | bytes | Source) -> Format:
     if scores.get(best):
         return formats()[best]
     supported = ", ".join(sorted(formats()))
-    seen = (
+    beginning = (
         "a SQLite database"
         if source.kind == "sqlite"
         else "text"
@@ -110,7 +110,7 @@ def detect(source: str | Path | bytes | Source) -> Format:
     )
     raise UnreadableInput(
         source.name,
-        f"is in no known format: it begins with {seen}; supported: {supported}; name the format with --from, or add one "
+        f"is in no known format: it begins with {beginning}; supported: {supported}; name the format with --from, or add one "
         f"with an entry point of the group {GROUP}",
     )
 
@@ -155,13 +155,13 @@ def writer_of(target: Format) -> Writer:
         InvalidSetting: the format cannot be written.
     """
     if target.write is None:
-        names = ", ".join(sorted(name for name, known in formats().items() if known.write is not None))
-        raise InvalidSetting("format", target.name, f"one that can be written: {names}")
+        writable = ", ".join(sorted(name for name, format_ in formats().items() if format_.write is not None))
+        raise InvalidSetting("format", target.name, f"one that can be written: {writable}")
     return target.write
 
 
 def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa: A002 - the natural name for callers
-    """The conversation in another format, and what is lost by it.
+    """The conversation in another format, and what that format cannot express.
 
     Raises:
         InvalidSetting: there is no format of that name, or it cannot be written.
@@ -177,7 +177,7 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
 
 
 def with_messages(conversation: SourceConversation, items: Sequence[SourceMessage]) -> Any:
-    """The value that a conversation was read from, with other messages. A list of messages is a list again.
+    """The value that a conversation was read from, with other messages. If the value was a list of messages, it is a list.
 
     Raises:
         InvalidSetting: the format cannot be written.
@@ -186,9 +186,9 @@ def with_messages(conversation: SourceConversation, items: Sequence[SourceMessag
     write = writer_of(target)
     if not isinstance(conversation.original, list) and conversation.place:
         return write(replace(conversation, items=list(items)))
-    wrapped = write(replace(conversation, items=list(items), data={target.list_name: None}))
-    system = [{"role": "system", "content": wrapped["system"]}] if "system" in wrapped else []
-    return [*system, *wrapped[target.list_name]]
+    request = write(replace(conversation, items=list(items), data={target.list_name: None}))
+    system = [{"role": "system", "content": request["system"]}] if "system" in request else []
+    return [*system, *request[target.list_name]]
 
 
 def _read_back(value: Any, target: Format) -> list[Message]:
@@ -198,7 +198,7 @@ def _read_back(value: Any, target: Format) -> list[Message]:
 
 
 def _losses(original: Sequence[Message], written: Sequence[Message]) -> Iterator[str]:
-    """What differs when the written value is read again."""
+    """The differences between the messages and those that are read from the written value."""
     if len(written) != len(original):
         yield f"{len(original)} messages became {len(written)}"
         return

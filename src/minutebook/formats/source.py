@@ -1,6 +1,6 @@
 """A file as JSON values, lines of text or a SQLite database.
 
-A file is read part by part. Standard input, and a single JSON document that is not an array, are held in memory as a whole.
+A file is read part by part. Standard input, and a single JSON document that is not an array, are held in memory completely.
 
 Gzip and byte-order marks are handled here. A JSON array at the top is read element by element, JSONL line by line; both give
 the same values, so a format does not need to know which of the two it is in.
@@ -25,14 +25,15 @@ from minutebook.errors import UnreadableInput
 
 Kind = Literal["json", "text", "sqlite"]
 _BOM: Final = b"\xef\xbb\xbf"
-_SQLITE: Final = b"SQLite format 3\x00"
-_CHUNK: Final = 1 << 16
+_SQLITE_START: Final = b"SQLite format 3\x00"
+_CHUNK_SIZE: Final = 1 << 16
 _SAMPLE_VALUES: Final = 60
 _SAMPLE_CHARACTERS: Final = 20_000
 _MAX_LIST_LINE: Final = 4_000_000
+"""Maximum number of characters of a line of JSONL that is a list. A longer list is taken for the whole file."""
 _EXPECTED: Final = "expected JSON, JSONL, text or SQLite in a format that `minutebook formats` lists"
 _END_MARGIN: Final = 24
-"""A syntax error so close to the end of what was read may be due to the rest that was not read yet."""
+"""A syntax error within this many characters of the end of the buffer may be due to the text that was not read yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Source:
         self.skipped.append(Skipped(place, reason))
 
     def sample(self) -> list[Any]:
-        """What a format is detected by: the first values, the text's beginning, or the tables with their columns."""
+        """The values that a format is detected by: the first JSON values, the text's beginning, or the tables."""
         if self.kind == "sqlite":
             with self.database() as database:
                 return [_tables(database)]
@@ -101,7 +102,7 @@ class Source:
                 return [text.read(_SAMPLE_CHARACTERS)]
         values = self._values(advance=None)
         sample: list[Any] = []
-        skipped = list(self.skipped)
+        skipped_before = list(self.skipped)
         try:
             sample.extend(value.data for value in islice(values, _SAMPLE_VALUES))
         except UnreadableInput:
@@ -109,7 +110,7 @@ class Source:
                 raise  # otherwise the damage is reported when the file is read
         finally:
             values.close()
-            self.skipped = skipped
+            self.skipped = skipped_before
         return sample
 
     def values(self) -> Iterator[Value]:
@@ -134,7 +135,7 @@ class Source:
             if path is None or self.is_gzipped():
                 path = Path(folder) / "copy.db"
                 with self._open(advance=None) as stream, path.open("wb") as copy:
-                    copy.writelines(iter(lambda: stream.read(_CHUNK), b""))
+                    copy.writelines(iter(lambda: stream.read(_CHUNK_SIZE), b""))
             try:
                 with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
                     connection.row_factory = sqlite3.Row
@@ -153,7 +154,7 @@ class Source:
 
     @contextmanager
     def _open(self, advance: Callable[[int], None] | None) -> Iterator[io.BufferedIOBase]:
-        """The content, decompressed."""
+        """Open the content, decompressed."""
         with io.BytesIO(self._bytes) if self._bytes is not None else cast("Path", self._path).open("rb") as raw:
             stream: Any = raw if advance is None else io.BufferedReader(_CountingReader(raw, advance))
             try:
@@ -175,8 +176,8 @@ class Source:
 
     def _values(self, advance: Callable[[int], None] | None) -> Generator[Value, None, None]:
         with self._text(advance=None, errors="replace") as text:
-            is_lines = _Buffer(text, self.name).is_lines()
-        if is_lines:
+            is_jsonl = _Buffer(text, self.name).is_jsonl()
+        if is_jsonl:
             yield from self._line_values(advance)
             return
         with self._text(advance) as text:
@@ -226,28 +227,28 @@ class _Buffer:
     def __init__(self, text: "io.TextIOWrapper[Any]", name: str) -> None:
         self._text = text
         self._name = name
-        self._buffer = text.read(_CHUNK)
+        self._buffer = text.read(_CHUNK_SIZE)
         self._position = 0
 
     def is_array(self) -> bool:
         """Whether the file is one array, if it is not JSONL."""
         return self._buffer.lstrip()[:1] == "["
 
-    def is_lines(self) -> bool:
+    def is_jsonl(self) -> bool:
         """Whether the first line is a complete value and others follow."""
-        line, newline, rest = self._buffer.lstrip().partition("\n")
-        while not newline and len(line) < self._longest_list() and self._grow():
-            line, newline, rest = self._buffer.lstrip().partition("\n")
+        line, newline, following = self._buffer.lstrip().partition("\n")
+        while not newline and len(line) < self._max_line_length() and self._grow():
+            line, newline, following = self._buffer.lstrip().partition("\n")
         try:
             parse_json(line)
         except (ValueError, RecursionError):
             return False
-        while newline and not rest.strip() and (rest := self._text.read(_CHUNK)):
+        while newline and not following.strip() and (following := self._text.read(_CHUNK_SIZE)):
             pass
-        return bool(rest.strip())
+        return bool(following.strip())
 
-    def _longest_list(self) -> float:
-        """A longer list on the first line is the whole file: an array, which is then read element by element."""
+    def _max_line_length(self) -> float:
+        """Maximum length of the first line of JSONL. There is no maximum if it is an object."""
         return _MAX_LIST_LINE if self._buffer.lstrip()[:1] == "[" else inf
 
     def document(self) -> Any:
@@ -295,7 +296,7 @@ class _Buffer:
             except (ValueError, RecursionError) as error:
                 raise self._error(error, index) from None
             if end == len(self._buffer) and self._grow():
-                continue  # a number may go on
+                continue  # a number may have more digits in the next chunk
             self._position = end
             return value
 
@@ -309,7 +310,7 @@ class _Buffer:
                 return ""
 
     def _grow(self) -> bool:
-        more = self._text.read(max(_CHUNK, len(self._buffer)))
+        more = self._text.read(max(_CHUNK_SIZE, len(self._buffer)))
         self._buffer += more
         return bool(more)
 
@@ -335,14 +336,14 @@ class _CountingReader(io.RawIOBase):
 
 
 def _read_start(stream: io.BufferedIOBase, name: str) -> bytes:
-    start = stream.read(_CHUNK)
+    start = stream.read(_CHUNK_SIZE)
     if not start.removeprefix(_BOM).strip():
         raise UnreadableInput(name, f"is empty; {_EXPECTED}")
     return start
 
 
 def _kind_of(start: bytes) -> Kind:
-    if start.startswith(_SQLITE):
+    if start.startswith(_SQLITE_START):
         return "sqlite"
     text = start.removeprefix(_BOM).lstrip()
     return "json" if text[:1] in {b"{", b"["} else "text"

@@ -68,7 +68,9 @@ class AnswerJob:
             has_stream = bool(self.run.events) or self.run.is_open
             if has_stream:
                 self._send_failure(failure_of(self.run.interruption_error))
-            self.run.end(None if has_stream else self.run.interruption_error)  # or its readers would be cancelled too
+            self.run.end(
+                None if has_stream else self.run.interruption_error
+            )  # otherwise its readers would be cancelled too
             raise
         except Exception as error:
             if not self.run.events and not self.run.is_open:
@@ -144,11 +146,11 @@ class AnswerJob:
         self, settings: CallSettings, loaded: LoadedConversation | None, new_messages: Sequence[Message]
     ) -> ModelCall:
         """A model call. The tokens of many or long messages are counted in a thread."""
-        call_of = partial(_counted_call, self.store, settings, loaded, new_messages)
+        create_call = partial(_call_with_token_counts, self.store, settings, loaded, new_messages)
         entries = () if loaded is None else loaded.entries
         size = sum(len(entry.content or "") for entry in entries) + sum(map(_text_size, new_messages))
         is_small = len(entries) + len(new_messages) <= MAX_INLINE_MESSAGES and size <= INLINE_BYTES
-        return call_of() if is_small else await asyncio.to_thread(call_of)
+        return create_call() if is_small else await asyncio.to_thread(create_call)
 
     async def begin(
         self, call: ModelCall, documents: Sequence[NewDocument] = (), *, recipient: str | None = None
@@ -233,7 +235,7 @@ class AnswerJob:
         self.service.metrics.observe_first_token(time.monotonic() - self._started)
 
 
-def _counted_call(
+def _call_with_token_counts(
     store: ConversationStore,
     settings: CallSettings,
     loaded: LoadedConversation | None,
@@ -259,7 +261,7 @@ def history_headers(request: SentRequest) -> dict[str, str]:
     return headers if request.bypass is None else {**headers, "x-history-bypass": request.bypass}
 
 
-def longest_answer(service: Service, model: str, options: Mapping[str, Any]) -> int:
+def max_answer_tokens(service: Service, model: str, options: Mapping[str, Any]) -> int:
     """Maximum number of output tokens: the request's limit, else the model's; 0 if the model is unknown."""
     for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
         if isinstance(options.get(name), int):

@@ -72,7 +72,7 @@ async def _flush(keys: ApiKeys, limiter: Limiter, *, closing: bool = False) -> N
 
 
 EXPIRY_SECONDS: Final = 3_600.0
-"""How often expired conversations are removed. Every server does it; they do not disturb each other."""
+"""How often expired conversations are removed. Every server does it: removing them twice has no effect."""
 
 
 @asynccontextmanager
@@ -213,10 +213,10 @@ async def check_readiness(service: CurrentService, agents: CurrentAgents) -> Res
     except ConversationBusy:
         pass  # another replica has just written it
     except MinutebookError as error:
-        ready = service.config.database.optional
+        is_ready = service.config.database.optional
         return JsonResponse(
-            {"status": "unrecorded" if ready else "unready", "database": type(error).__name__, **tool_servers},
-            200 if ready else 503,
+            {"status": "unrecorded" if is_ready else "unready", "database": type(error).__name__, **tool_servers},
+            200 if is_ready else 503,
         )
     return JsonResponse({"status": "ok", "database": "ok", "active_runs": service.runs.active, **tool_servers})
 

@@ -102,12 +102,12 @@ async def find_earlier_result_id(store: ConversationStore, key: IdempotencyKey) 
     if not key.may_be_retry:
         return None
     try:
-        reply = await store.document(IDEMPOTENCY_KIND, key.id)
+        key_document = await store.document(IDEMPOTENCY_KIND, key.id)
     except DocumentNotFound:
         return None
-    if reply.body["fingerprint"] != key.fingerprint:
-        raise IdempotencyConflict(reply.conversation, "Idempotency-Key")
-    result_id: str = reply.body["run"]
+    if key_document.body["fingerprint"] != key.fingerprint:
+        raise IdempotencyConflict(key_document.conversation, "Idempotency-Key")
+    result_id: str = key_document.body["run"]
     return result_id
 
 
@@ -158,8 +158,10 @@ async def find_answered_attempt(store: ConversationStore, run: Document) -> Docu
     if "answer" in body or "input" not in body:
         return run
     page = await store.documents(run.conversation, RUN_KIND, newest_first=True)
-    answered = (item for item in page.items if item.body.get("surface") == body["surface"] and "answer" in item.body)
-    return next((item for item in answered if item.body.get("input") == body["input"]), run)
+    answered_runs = (
+        item for item in page.items if item.body.get("surface") == body["surface"] and "answer" in item.body
+    )
+    return next((item for item in answered_runs if item.body.get("input") == body["input"]), run)
 
 
 async def fail_if_abandoned(

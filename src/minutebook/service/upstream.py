@@ -218,7 +218,7 @@ def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_ow
         return
     if status < 400:
         raise ProviderFailed(_PROVIDER, status, "the provider redirects requests; check upstream.url")
-    body = _parsed(content)
+    body = _json_value(content)
     problem, code = error_reason(body)
     headers = {name.lower(): value for name, value in response.headers.items()}
     error = error_from_status(_PROVIDER, status, problem, code=code, headers=headers)
@@ -236,7 +236,7 @@ def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_ow
     )
 
 
-def _parsed(content: bytes) -> Any:
+def _json_value(content: bytes) -> Any:
     """The JSON value of a response; None if it is not JSON or has too many levels."""
     try:
         # Decoded here: json.loads would first guess the encoding of bytes, which takes time.
@@ -251,10 +251,10 @@ def _reject_constant(_name: str) -> NoReturn:
 
 
 def _json_object(content: bytes) -> dict[str, Any]:
-    parsed = _parsed(content)
-    if not isinstance(parsed, dict):
+    value = _json_value(content)
+    if not isinstance(value, dict):
         raise ProviderFailed(_PROVIDER, 200, "the response is not a JSON object")
-    return parsed
+    return value
 
 
 class _Function(BaseModel):

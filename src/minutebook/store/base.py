@@ -335,12 +335,12 @@ class ConversationStore(DocumentOperations, LeaseOperations):
             InvalidSetting: there is no such role, or a time has no time zone.
             MissingSetting: the database was created with `search=False`.
         """
-        for kind, name in (("conversation", conversation), ("recipient", recipient)):
-            if name is not None:
-                require_name(kind, name)
-        for kind, moment in (("since", since), ("until", until)):
-            if moment is not None and moment.tzinfo is None:
-                raise InvalidSetting(kind, moment, "a time with a time zone")
+        for name, value in (("conversation", conversation), ("recipient", recipient)):
+            if value is not None:
+                require_name(name, value)
+        for name, time in (("since", since), ("until", until)):
+            if time is not None and time.tzinfo is None:
+                raise InvalidSetting(name, time, "a time with a time zone")
         return await self.backend.search(
             SearchQuery(
                 *(parse_query(query), conversation, recipient, cursor, require_limit(limit)),

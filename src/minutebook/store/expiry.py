@@ -180,7 +180,7 @@ class ExpiringBackend(Backend):
 
     async def list(self, query: ListQuery) -> Page[ConversationHeader]:
         page = await self._inner.list(query)
-        return Page(tuple([header for header in page.items if await self._is_in_use(header)]), page.cursor)
+        return Page(tuple([header for header in page.items if await self._remove_unless_in_use(header)]), page.cursor)
 
     async def search_mode(self) -> str:
         return await self._inner.search_mode()
@@ -236,20 +236,20 @@ class ExpiringBackend(Backend):
     async def release_lease(self, lease: Lease) -> None:
         await self._inner.release_lease(lease)
 
-    def _oldest(self) -> datetime:
-        """The time before which an append is too old."""
+    def _cutoff(self) -> datetime:
+        """A conversation has expired if its last append was before this time."""
         return self.now() - self._age
 
     def _first_cursor(self) -> str:
         """The cursor of a list of the conversations that are old enough to have expired, newest first."""
-        return cursor_of(microseconds(self._oldest()), "")
+        return cursor_of(microseconds(self._cutoff()), "")
 
     async def _expire_batch(self, cursor: str) -> tuple[ErasureReceipt, str | None]:
         """Remove the expired conversations of one page; return their counts and the cursor of the next page.
 
         Each conversation is removed in its own transaction, so that appends need not wait long.
         """
-        before = self._oldest()
+        before = self._cutoff()
         page = await self._inner.list(ListQuery(None, None, cursor, BATCH))
         total = ErasureReceipt(str(uuid4()), self.now(), 0, 0, 0, 0)
         for header in page.items:
@@ -260,17 +260,17 @@ class ExpiringBackend(Backend):
     async def _remove_if_expired(self, conversation: str) -> bool:
         """Remove a conversation if it has expired; return whether it does not exist. Reads nothing if the cache suffices."""
         last_append = self._last_appends.get((self.tenant, conversation))
-        if last_append is not None and last_append >= self._oldest():
+        if last_append is not None and last_append >= self._cutoff():
             return False
         try:
             header = await self._inner.header(conversation)
         except ConversationNotFound:
             return True
-        return not await self._is_in_use(header)
+        return not await self._remove_unless_in_use(header)
 
-    async def _is_in_use(self, header: ConversationHeader) -> bool:
-        """Whether a conversation has not expired. An expired one is removed."""
-        before = self._oldest()
+    async def _remove_unless_in_use(self, header: ConversationHeader) -> bool:
+        """Remove a conversation if it has expired; return whether it is still in use."""
+        before = self._cutoff()
         if header.updated_at >= before:
             self._remember(header.id, header.updated_at)
             return True

@@ -126,10 +126,10 @@ class LeaseOperations:
             LeaseLost: it was released, or another holder has it.
             ConversationErased: the conversation was erased.
         """
-        renewed = None
+        renewed_lease = None
         if lease.tenant == self.backend.tenant:
-            (renewed,) = await self.renew_leases([lease], seconds=seconds)
-        if renewed is None:
+            (renewed_lease,) = await self.renew_leases([lease], seconds=seconds)
+        if renewed_lease is None:
             try:
                 await self.backend.header(lease.conversation)
             except ConversationErased:
@@ -137,7 +137,7 @@ class LeaseOperations:
             except ConversationNotFound:
                 pass
             raise LeaseLost(lease.conversation, lease.holder, lease.fence)
-        return renewed
+        return renewed_lease
 
     async def renew_leases(self, leases: Sequence[Lease], *, seconds: float) -> Sequence[Lease | None]:
         """Extend leases of any tenants to this many seconds from now, in one transaction.

@@ -73,12 +73,14 @@ def require_part(last_turns: int | None, last_messages: int | None, since: int |
         MissingSetting: `limit` has no `since`.
     """
     selectors = {"last_turns": last_turns, "last_messages": last_messages, "since": since}
-    used = {name: value for name, value in selectors.items() if value is not None}
-    if len(used) > 1:
-        raise InvalidSetting("arguments of load", sorted(used), "at most one of last_turns, last_messages and since")
+    used_selectors = {name: value for name, value in selectors.items() if value is not None}
+    if len(used_selectors) > 1:
+        raise InvalidSetting(
+            "arguments of load", sorted(used_selectors), "at most one of last_turns, last_messages and since"
+        )
     if limit is not None and since is None:
         raise MissingSetting("since", "limit= needs it: pass since=0 to load from the start")
-    for name, value in {**used, "limit": limit}.items():
+    for name, value in {**used_selectors, "limit": limit}.items():
         if value is not None and value < 0:
             raise InvalidSetting(name, value, "0 or more")
 
@@ -141,9 +143,9 @@ def header_after_append(
         turns += is_user(message)
         lead += position == lead and is_system(message)
     if findings and broken == "raise":
-        rejected = [finding for finding in findings if finding.kind is not FindingKind.REUSED_ID]
-        if rejected:
-            raise BrokenConversation(rejected)
+        rejected_findings = [finding for finding in findings if finding.kind is not FindingKind.REUSED_ID]
+        if rejected_findings:
+            raise BrokenConversation(rejected_findings)
     open_calls = tuple(call_id for call_id, count in pairing.open.items() for _ in range(count))
     open_at = pairing.start if open_calls else None
     return _with_counts(conversation, len(messages), turns, lead, open_calls, open_at, at)
@@ -211,10 +213,10 @@ def require_fold(
     for other in overlapping:
         if not _covers(fold, other):
             raise conflict(f"covers fold {other.id!r} ({other.start}..{other.stop}) only partly")
-    covered = [other.id for other in overlapping]
+    covered_ids = [other.id for other in overlapping]
     replacing = None if replacing is None else sorted(replacing)
-    if replacing is not None and set(replacing) != set(covered):
-        active, expected = (", ".join(map(repr, ids)) or "none" for ids in (covered, replacing))
+    if replacing is not None and set(replacing) != set(covered_ids):
+        active, expected = (", ".join(map(repr, ids)) or "none" for ids in (covered_ids, replacing))
         raise conflict(f"the active folds in its range are {active}, but it was made to replace {expected}")
     return list(overlapping)
 
@@ -360,18 +362,19 @@ def trimmed_entry(entry: ConversationEntry, message: Message, position: int) -> 
         provider=entry.provider,
         model=entry.model,
     )
-    (old_packed, old), (new_packed, new) = pack(entry, position), pack(new_entry, position)
+    old_packed, old_message = pack(entry, position)
+    new_packed, new_message = pack(new_entry, position)
     if (old_packed.text, old_packed.rest) == (new_packed.text, new_packed.rest):
         return None
-    if _is_encrypted(old) and _is_encrypted(new):
-        old, new = {**old, CIPHERTEXT: ""}, {**new, CIPHERTEXT: ""}
+    if _is_encrypted(old_message) and _is_encrypted(new_message):
+        old_message, new_message = {**old_message, CIPHERTEXT: ""}, {**new_message, CIPHERTEXT: ""}
     elif _size(new_packed) > _size(old_packed):
         expected = f"at most {_size(old_packed)} bytes, the size of the stored message"
         raise InvalidSetting(f"changes[{position}]", f"{_size(new_packed)} bytes", expected)
-    if _without_payloads(old) != _without_payloads(new):
+    if _without_payloads(old_message) != _without_payloads(new_message):
         expected = "the stored message, changed only in the content of a tool result or the arguments of tool calls"
         raise InvalidSetting(f"changes[{position}]", message, expected)
-    return new_packed, new
+    return new_packed, new_message
 
 
 def _without_payloads(message: Message) -> dict[str, Any]:

@@ -21,11 +21,14 @@ BATCH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class _Scanned:
+class _ScannedItem:
+    """An entry or a fold that a scan has read."""
+
     header: ConversationHeader
     position: int
-    """Of the entry, or of the fold as in an index."""
+    """The position of the entry; for a fold, `FIRST_FOLD_POSITION` plus its number."""
     hit: SearchHit | None
+    """None if it does not match the query."""
 
     @property
     def cursor(self) -> str:
@@ -43,17 +46,17 @@ async def scan(backend: Backend, query: SearchQuery, mode: str) -> Page[SearchHi
         headers = _headers(backend, query.recipient, after)
     hits: list[SearchHit] = []
     read_count = 0
-    last: _Scanned | None = None
+    last_item: _ScannedItem | None = None
     async for header in headers:
         if query.recipient not in {None, header.recipient}:
             continue
         stop = after[2] if after is not None and after[1] == header.id else FIRST_FOLD_POSITION << 1
-        async for candidate in _scan_conversation(backend, header, stop, target):
-            if last is not None and (len(hits) == query.limit or read_count >= MAX_SCANNED_ENTRIES):
-                return Page(tuple(hits), last.cursor)
-            last, read_count = candidate, read_count + 1
-            if candidate.hit is not None:
-                hits.append(candidate.hit)
+        async for item in _scan_conversation(backend, header, stop, target):
+            if last_item is not None and (len(hits) == query.limit or read_count >= MAX_SCANNED_ENTRIES):
+                return Page(tuple(hits), last_item.cursor)
+            last_item, read_count = item, read_count + 1
+            if item.hit is not None:
+                hits.append(item.hit)
     return Page(tuple(hits), None)
 
 
@@ -82,7 +85,7 @@ async def _headers(
 
 async def _scan_conversation(
     backend: Backend, header: ConversationHeader, stop: int, target: SearchTarget
-) -> AsyncIterator[_Scanned]:
+) -> AsyncIterator[_ScannedItem]:
     """The active folds and the entries of a conversation before `stop`, from last to first.
 
     In a search of all conversations, a fork's shared entries are left out: they are found in the conversation they come
@@ -93,7 +96,7 @@ async def _scan_conversation(
             if FIRST_FOLD_POSITION + number < stop:
                 fold = stored.fold
                 hit = target.hit(header.id, fold.start, summary_entry(fold, stored), fold)
-                yield _Scanned(header, FIRST_FOLD_POSITION + number, hit)
+                yield _ScannedItem(header, FIRST_FOLD_POSITION + number, hit)
         shared_stop = header.origin.position if header.origin and target.query.conversation is None else 0
         first, stop = max(shared_stop, header.first), min(stop, header.length)
         while stop > first:
@@ -101,7 +104,7 @@ async def _scan_conversation(
             loaded = await backend.load(LoadQuery(header.id, since=start, limit=stop - start))
             for position, entry in zip(reversed(loaded.positions), reversed(loaded.entries), strict=True):
                 if position < stop:
-                    yield _Scanned(header, position, target.hit(header.id, position, entry))
+                    yield _ScannedItem(header, position, target.hit(header.id, position, entry))
             stop = start
 
 

@@ -161,10 +161,10 @@ def search_mode(setting: bool | str | None) -> str | None:
     return setting
 
 
-def require_mode(mode: str, stored: str) -> None:
+def require_mode(mode: str, stored_mode: str) -> None:
     """Raise `InvalidSetting` if a database was created with another setting `search`."""
-    if mode != stored:
-        expected = f"{stored!r}, with which the database was created; for another, import it into a new database"
+    if mode != stored_mode:
+        expected = f"{stored_mode!r}, with which the database was created; for another, import it into a new database"
         raise InvalidSetting("search", mode, expected)
 
 
@@ -273,8 +273,10 @@ def index_query(query: "SearchQuery", tenant: str, mode: str) -> IndexQuery:
 
 def require_search(mode: str) -> None:
     if mode == OFF:
-        how = "this database was created with search=False; import its conversations into a database with search=True"
-        raise MissingSetting("the search index", how)
+        how_to_set = (
+            "this database was created with search=False; import its conversations into a database with search=True"
+        )
+        raise MissingSetting("the search index", how_to_set)
 
 
 CONTEXT_CHARACTERS: Final = 60
@@ -362,13 +364,13 @@ def _snippet(text: str, matches: Sequence[range]) -> tuple[str, tuple[tuple[int,
     """An excerpt on one line around the first match, and where in it the matches are."""
     last_word = max(match.stop for match in matches)
     spans = list(islice(word_spans(text), last_word))
-    found = [(spans[match.start][0], spans[match.stop - 1][1]) for match in matches if match.stop <= len(spans)]
-    first = found[0][0] if found else 0
-    start = max(0, first - CONTEXT_CHARACTERS)
+    match_spans = [(spans[match.start][0], spans[match.stop - 1][1]) for match in matches if match.stop <= len(spans)]
+    first_match = match_spans[0][0] if match_spans else 0
+    start = max(0, first_match - CONTEXT_CHARACTERS)
     if start:  # start at a word boundary if one is near
-        start = text.find(" ", start, first) + 1 or start
+        start = text.find(" ", start, first_match) + 1 or start
     stop = start + 4 * CONTEXT_CHARACTERS
-    lead = "…" if start else ""
-    excerpt = lead + re.sub(r"\s", " ", text[start:stop]) + ("…" if stop < len(text) else "")
-    shift = len(lead) - start
-    return excerpt, tuple((begin + shift, end + shift) for begin, end in found if start <= begin and end <= stop)
+    ellipsis = "…" if start else ""
+    excerpt = ellipsis + re.sub(r"\s", " ", text[start:stop]) + ("…" if stop < len(text) else "")
+    shift = len(ellipsis) - start
+    return excerpt, tuple((begin + shift, end + shift) for begin, end in match_spans if start <= begin and end <= stop)

@@ -143,8 +143,8 @@ class _ConversationImporter:
             await self.store.pin(self.id, value)
             return
         fold, undone = value
-        existing = {stored.fold.id for stored in await self.store.folds(self.id)}
-        if fold.id not in existing:
+        existing_ids = {stored.fold.id for stored in await self.store.folds(self.id)}
+        if fold.id not in existing_ids:
             await self.store.add_fold(self.id, fold)
         if undone:
             await self.store.undo_fold(self.id, fold.id)

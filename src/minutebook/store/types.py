@@ -162,7 +162,7 @@ class SearchHit:
 
     conversation: str
     position: int
-    """Of the entry, or where the fold starts."""
+    """The position of the entry, or the start of the fold."""
     entry: ConversationEntry
     """For a fold, an entry with the text of the messages that it shows."""
     snippet: str = ""

@@ -38,9 +38,9 @@ def open_store(
 ) -> ConversationStore:
     """The store with this URL: `chat.db` or `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
 
-    A name without a scheme, or a `Path`, is a SQLite file, relative to the current folder or absolute. Nothing is read or written yet:
-    `async with` or the first operation connects. With `expire_after`, conversations that got no append for that time are
-    removed: see `ConversationStore.with_expiry`.
+    A name without a scheme, or a `Path`, is a SQLite file, relative to the current folder or absolute. Nothing is read or
+    written yet: `async with` or the first operation connects. With `expire_after`, conversations that got no append for that
+    time are removed: see `ConversationStore.with_expiry`.
 
     `search` is chosen when a database is created: True for an index of words (the default), False for none, or a language
     such as "english" for an index that also finds other forms of a word. A URL can have it too:
@@ -98,8 +98,8 @@ def _without_option(url: str, name: str) -> tuple[str, str | None]:
         return url, None
     options = query.split("&")
     values = [unquote(option.partition("=")[2]) for option in options if option.partition("=")[0] == name]
-    others = "&".join(option for option in options if option.partition("=")[0] != name)
-    return (f"{address}?{others}" if others else address), (values[-1] if values else None)
+    other_options = "&".join(option for option in options if option.partition("=")[0] != name)
+    return (f"{address}?{other_options}" if other_options else address), (values[-1] if values else None)
 
 
 def _file_name(url: str | Path) -> str | None:
@@ -114,9 +114,9 @@ def _file_name(url: str | Path) -> str | None:
         return _path(url, after_scheme)
     if colon and len(scheme) > 1 and "/" not in scheme and "\\" not in scheme:  # one letter is a drive
         return None
-    first, slashes, _ = url.partition("//")
-    if not url or "\0" in url or first in SCHEMES or (slashes and closest(first, SCHEMES)):
-        raise _invalid(url, first)
+    before_slashes, slashes, _ = url.partition("//")
+    if not url or "\0" in url or before_slashes in SCHEMES or (slashes and closest(before_slashes, SCHEMES)):
+        raise _invalid(url, before_slashes)
     return url
 
 
@@ -128,7 +128,7 @@ def _path(url: str, after_scheme: str) -> str:
 
 
 def _invalid(url: str, scheme: str = "") -> InvalidSetting:
-    """The error for a URL, without its password, and with the scheme that was probably meant."""
-    likely = scheme if scheme in SCHEMES else closest(scheme, SCHEMES)
-    hint = f"; did you mean {likely}:{'' if likely == 'memory' else '//'}…?" if likely else ""
+    """The error for a URL, without its password, and with the most similar scheme."""
+    suggestion = scheme if scheme in SCHEMES else closest(scheme, SCHEMES)
+    hint = f"; did you mean {suggestion}:{'' if suggestion == 'memory' else '//'}…?" if suggestion else ""
     return InvalidSetting("store", _PASSWORD.sub(r"\1***@", url), _FORMS + hint)

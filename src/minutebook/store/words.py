@@ -55,8 +55,8 @@ def _folded(character: str) -> str:
 def words(text: str) -> list[str]:
     """The words of a text, in order."""
     is_ascii = text.isascii()
-    split = _ASCII_WORD.findall(text.lower()) if is_ascii else normalize("NFKC", text).translate(_FOLDS).split()
-    return [word for word in split if len(word) <= MAX_WORD_CHARACTERS]
+    all_words = _ASCII_WORD.findall(text.lower()) if is_ascii else normalize("NFKC", text).translate(_FOLDS).split()
+    return [word for word in all_words if len(word) <= MAX_WORD_CHARACTERS]
 
 
 def word_spans(text: str) -> Iterator[tuple[int, int]]:

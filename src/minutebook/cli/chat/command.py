@@ -60,7 +60,7 @@ from minutebook.errors import InvalidSetting, ProviderFailed
 @flag(
     "-p",
     "--print",
-    "once",
+    "exits_after_answer",
     help_text="Answer PROMPT and exit, also on a terminal. Example: minutebook chat -p 'Why is the sky blue?' -m gpt-4o",
 )
 @json_option(
@@ -79,7 +79,7 @@ def command(
     conversation: str | None,
     url: str | None,
     tenant: str,
-    once: bool,
+    exits_after_answer: bool,
 ) -> int:
     """Chat with a model, without tools. PROMPT is the first message.
 
@@ -92,8 +92,10 @@ def command(
 
     Example: minutebook chat -m gpt-4o --max-tokens 8000
     """
-    once = once or is_json() or prompt == "-" or not (sys.stdin.isatty() and sys.stdout.isatty())
-    text = _first_message(prompt, once=once)
+    exits_after_answer = (
+        exits_after_answer or is_json() or prompt == "-" or not (sys.stdin.isatty() and sys.stdout.isatty())
+    )
+    text = _first_message(prompt, exits_after_answer=exits_after_answer)
     if system is not None and not system.strip():
         raise InvalidSetting("--system", system, "text; to use no system message, omit the option")
     manager = manager_from_texts(managers, max_tokens)
@@ -115,7 +117,7 @@ def command(
         if database.run(chat.load()) is not None and not resume:
             raise InvalidSetting("--id", conversation, "an unused id; to continue this conversation, add --continue")
         resources.callback(lambda: database.run(adapter.aclose()))
-        if text is not None and once:
+        if text is not None and exits_after_answer:
             try:
                 answer_once(chat, database, text)
             except ProviderFailed as error:
@@ -142,14 +144,14 @@ def newest_chat(database: Database) -> str:
     return newest.id
 
 
-def _first_message(prompt: str | None, *, once: bool) -> str | None:
+def _first_message(prompt: str | None, *, exits_after_answer: bool) -> str | None:
     """The text of PROMPT or stdin; None if the user will type it in the chat."""
     if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
         prompt = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\n")
     if prompt is not None:
         # Bytes that are not UTF-8 arrive as surrogates, which cannot be stored.
         prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if (once or prompt is not None) and not (prompt or "").strip():
+    if (exits_after_answer or prompt is not None) and not (prompt or "").strip():
         raise click.UsageError("Missing argument 'PROMPT': the text to send, or - to read it from stdin.")
     return prompt
 

@@ -84,6 +84,7 @@ class ChatConversation:
                     outcome["failed"] = type(error).__name__
                     raise
                 finally:
+                    # The first entry is the user message, which `_begin` has stored.
                     answer = list(session.query(ConversationEntry).all())[1:]
                     await (call.finish(answer, outcome) if answer else call.fail(outcome))
 
@@ -125,6 +126,7 @@ class ChatConversation:
 
     async def _replace_system_message(self, loaded: LoadedConversation, system: Message) -> None:
         """Add a fold that shows another system message. The record keeps the previous one."""
+        # A fold covers whole exchanges, so it also shows the messages after the system message again.
         first_fold = next((fold for fold in loaded.folds if not fold.start), None)
         stop = self.record.exchange_of(0).stop if first_fold is None else first_fold.stop
         shown = [plain_copy(message) for message in (self.record[:stop] if first_fold is None else first_fold.shown)]

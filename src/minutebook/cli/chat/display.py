@@ -20,7 +20,8 @@ from minutebook.history.view import View
 
 PART_STYLES: Final = ROLE_STYLES | {"free": ("dim", "·"), "left out": ("dim", "▫")}
 LEFT_OUT: Final = frozenset({NoteStatus.DROPPED, NoteStatus.FOLDED})
-PLURALS: Final = {"tool": "tools"}
+LEGEND_NAMES: Final = {"tool": "tools"}
+"""Names of parts in the legend, where they differ from the role."""
 
 
 def show_context(out: Console, view: View, limit: int | None, action: str) -> None:
@@ -53,7 +54,7 @@ def _legend(parts: dict[str, int], total: int, left_out: int) -> Table:
     for _ in ("tokens", "share"):
         table.add_column(justify="right")
     for name, tokens in parts.items():
-        table.add_row(_mark(name), PLURALS.get(name, name), f"{tokens:,}", percent(tokens, total))
+        table.add_row(_mark(name), LEGEND_NAMES.get(name, name), f"{tokens:,}", percent(tokens, total))
     if left_out:
         table.add_row(_mark("left out"), "left out", f"{left_out:,}", "")
     return table
@@ -65,6 +66,7 @@ def _mark(name: str) -> Text:
 
 
 _LINE_PARTS: Final = re.compile(r"\n|[^\S\n]+|\S+")
+"""A line break, the spaces between two words, or a word."""
 _CONTROL_CHARACTERS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -115,7 +117,7 @@ class AnswerPrinter:
                 self.end()
 
     def end(self) -> None:
-        """Print the rest, and move the cursor to the start of a line."""
+        """Print the word that is still pending, and move the cursor to the start of a line."""
         self._erase_ellipsis()
         self._print_word()
         if self._column:

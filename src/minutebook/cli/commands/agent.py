@@ -73,13 +73,13 @@ def check(files: Sequence[str], strategies: Sequence[str], externals: Sequence[s
     diagnostics = [
         diagnostic for file in files for diagnostic in _diagnose(file, _read(file), strategies, externals)[1]
     ]
-    errors = len(errors_in(diagnostics))
-    summary = {"files": len(files), "errors": errors, "warnings": len(diagnostics) - errors}
+    error_count = len(errors_in(diagnostics))
+    summary = {"files": len(files), "errors": error_count, "warnings": len(diagnostics) - error_count}
     counts = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in summary.items())
     if not is_json():
         _print_diagnostics(diagnostics, err=False)
     emit({"diagnostics": [diagnostic.as_json() for diagnostic in diagnostics], "summary": summary}, counts)
-    return EXIT_FINDINGS if errors else 0
+    return EXIT_FINDINGS if error_count else 0
 
 
 @command.command("fmt", cls=Command, short_help="Format programs.")
@@ -171,9 +171,9 @@ def run(
     text = _read(file)
     prompt_text = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\n") if prompt == "-" else prompt or ""
     servers = dict(map(_external, externals))
-    spec = compile_agents(text, source=_name(file), strategies=strategy_names(), externals=tuple(servers))
+    spec = compile_agents(text, source=_display_name(file), strategies=strategy_names(), externals=tuple(servers))
     if not spec.agents and not spec.flows:
-        raise UnreadableInput(_name(file), "defines no agent and no flow; nothing can be run")
+        raise UnreadableInput(_display_name(file), "defines no agent and no flow; nothing can be run")
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
     entry_agent = spec.entry.name if spec.entry is not None and spec.entry.kind == "agent" else None
@@ -211,7 +211,7 @@ def run(
     )
 
 
-def _name(file: str) -> str:
+def _display_name(file: str) -> str:
     return "stdin" if file == "-" else file
 
 
@@ -221,13 +221,13 @@ def _read(file: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise UnreadableInput(_name(file), f"not UTF-8 ({error.reason}); save it as UTF-8", line) from None
+        raise UnreadableInput(_display_name(file), f"not UTF-8 ({error.reason}); save it as UTF-8", line) from None
 
 
 def _diagnose(
     file: str, text: str, strategies: Sequence[str], externals: Sequence[str]
 ) -> tuple[Program | None, tuple[Diagnostic, ...]]:
-    program, diagnostics = parse_with_diagnostics(text, source=_name(file))
+    program, diagnostics = parse_with_diagnostics(text, source=_display_name(file))
     if program is None:
         return None, diagnostics
     return program, check_agents(program, strategies=(*STRATEGIES, *strategies), externals=externals)
@@ -263,13 +263,13 @@ class _RunPrinter:
         self._streams = streams
         self.notices: list[str] = []
         self.has_text = False
-        self._in_line = False
+        self._line_started = False
 
     def on_event(self, event: AgentEvent) -> None:
         match event.event:
             case TextDelta(text) if self._streams and not event.depth:
                 click.echo(safe_text(text), nl=False)
-                self.has_text = self._in_line = True
+                self.has_text = self._line_started = True
             case HistoryCompacted() as compacted:
                 self.notices.append(compacted.notice)
                 self._note(event, compacted.notice)
@@ -284,9 +284,9 @@ class _RunPrinter:
 
     def end(self) -> None:
         """Move the cursor to the start of a line."""
-        if self._in_line:
+        if self._line_started:
             click.echo()
-            self._in_line = False
+            self._line_started = False
 
     def _note(self, event: AgentEvent, text: str) -> None:
         self.end()

@@ -137,7 +137,7 @@ async def copy_to_memory(store: ConversationStore, conversation: str) -> Convers
 
 
 async def compact_by_strategy(
-    store: ConversationStore, conversation: str, name: str, model: ModelInfo, counter: TokenCounter
+    store: ConversationStore, conversation: str, strategy: str, model: ModelInfo, counter: TokenCounter
 ) -> CompactionResult:
     """Apply the strategy as an agent does before it calls a model with this context window.
 
@@ -147,7 +147,7 @@ async def compact_by_strategy(
     """
     loaded = await store.load(conversation)
     storage = FoldStorage(store, conversation, loaded.folds)
-    manager = CompactionManager(name, model, folds=loaded.folds, save_fold=storage.save)
+    manager = CompactionManager(strategy, model, folds=loaded.folds, save_fold=storage.save)
     record = ViewSource(loaded, (), counter=counter, whole_record=True).record
     compaction_input = manager.compaction_input(record)
     result = await manager.check_and_apply(record)
@@ -163,7 +163,7 @@ def _model_info(model: str | None, max_tokens: int | None, models_file: str | No
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", UnknownModel
-        )  # raised as an error below: a guessed window could compact too much
+        )  # `InvalidSetting` is raised below instead: with a guessed window, too much could be compacted
         info = model_info(
             model or "any", max_input_tokens=max_tokens, own=load_models(models_file) if models_file else None
         )

@@ -51,7 +51,7 @@ def show(file: str | None) -> None:
     settings: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         settings[key] = {"value": value, "origin": str(loaded.origin(key))}
-        if key == "conversation.policy":  # without a configured one, the endpoints have different policies
+        if key == "conversation.policy":  # if no policy is configured, the endpoints use different ones
             settings[f"{key} of /threads"] = {**settings[key], "value": loaded.config.conversation.threads_policy}
     emit(settings, lambda: _print_settings(settings))
 

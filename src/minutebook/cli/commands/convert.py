@@ -53,12 +53,12 @@ def command(
         sys.stdout.buffer.flush()
     else:
         replace_file(output, lines, gzipped=output.suffix == ".gz")
-    lost = [report for report in reports if report["lost"]]
+    lossy_reports = [report for report in reports if report["lost"]]
     if is_json():
-        document = {"conversations": len(reports), "lost": lost, "skipped": conversations.skipped}
+        document = {"conversations": len(reports), "lost": lossy_reports, "skipped": conversations.skipped}
         click.echo(json.dumps(document, indent=2), err=output is None)
     else:
-        for report in lost:
+        for report in lossy_reports:
             click.echo(f"{report['name']}: lost: {'; '.join(report['lost'])}", err=True)
         click.echo(f"converted {len(reports):,} conversations to {to_format}", err=True)
     return conversations.report_skipped()
@@ -74,7 +74,7 @@ def _lines(conversations: ConversationFiles, to_format: str, reports: list[dict[
 
 
 def _with_place(text: str, conversation: FileConversation) -> str:
-    """A loss with the place of its message in the file instead of the index."""
-    start, colon, rest = text.partition(": ")
-    index = start.removeprefix("message ")
-    return f"{conversation.place(int(index))}{colon}{rest}" if colon and index.isdecimal() else text
+    """The description of a loss, such as "message 3: …", with the message's place in the file instead of its index."""
+    message, colon, loss = text.partition(": ")
+    index = message.removeprefix("message ")
+    return f"{conversation.place(int(index))}{colon}{loss}" if colon and index.isdecimal() else text

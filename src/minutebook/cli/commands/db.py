@@ -66,16 +66,16 @@ def migrate(dry_run: bool, url: str | None, tenant: str) -> None:
     path = file_of(store_of(url, tenant))
     if dry_run and path is None:
         raise click.UsageError("--dry-run supports only SQLite files.")
-    before = None if path is None else file_status(require_file(path))
+    status_before = None if path is None else file_status(require_file(path))
     if not dry_run:
         with open_database(url, tenant):
             pass
-    if path is None or before is None:
+    if path is None or status_before is None:
         click.echo("the database is up to date")
-    elif before["schema_version"] == before["newest_schema_version"]:
-        click.echo(f"{path} is up to date, at schema version {before['schema_version']}")
+    elif status_before["schema_version"] == status_before["newest_schema_version"]:
+        click.echo(f"{path} is up to date, at schema version {status_before['schema_version']}")
     else:
-        versions = f"{before['schema_version']} to {before['newest_schema_version']}"
+        versions = f"{status_before['schema_version']} to {status_before['newest_schema_version']}"
         click.echo(f"{path} {'would be' if dry_run else 'was'} migrated from schema version {versions}")
 
 
@@ -150,7 +150,7 @@ def check(database: Database) -> int:
 def encrypt(key_file: Path, url: str | None, tenant: str) -> None:  # noqa: ARG001 - all tenants are encrypted
     """Encrypt a SQLite database in place, with all its tenants. Stop other processes that use it first.
 
-    If it is interrupted, run it again: it continues where it ended. The search index is deleted. From then on, every
+    If it is interrupted, run it again: it continues where it stopped. The search index is deleted. From then on, every
     process needs the key: add ?encryption_key_file=FILE to the URL, or set MINUTEBOOK_ENCRYPTION_KEY_FILE. For PostgreSQL and
     Redis, export the conversations and import them into a database that is opened with a key.
 

@@ -27,6 +27,7 @@ ROWS: Final = (
     ("  read from the prompt cache", "{cached_tokens:,}"),
     ("cost with prompt caching", "${dollars:,.2f}"),
 )
+"""Title of each row of the table, and the format of its values."""
 
 
 @click.command("demo", cls=Command, short_help="Compare three history managers on a simulated coding session.")

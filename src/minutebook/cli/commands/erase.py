@@ -1,6 +1,7 @@
 """`minutebook erase`: delete conversations permanently."""
 
 from dataclasses import asdict
+from typing import NamedTuple
 
 import click
 
@@ -49,14 +50,14 @@ def command(
     if (conversation is None) == (recipient is None):
         raise click.UsageError("Use either the ID of a conversation or --recipient.")
     with open_database(url, tenant) as database:
-        conversations, messages, description = _selection(database, conversation, recipient)
+        selection = _selection(database, conversation, recipient)
         if dry_run:
             emit(
-                {"conversations": conversations, "entries": messages, "dry_run": True},
-                f"{description} and all forks would be deleted",
+                {"conversations": selection.conversations, "entries": selection.messages, "dry_run": True},
+                f"{selection.description} and all forks would be deleted",
             )
             return
-        confirm(f"Delete {description} and all forks permanently?", yes=yes)
+        confirm(f"Delete {selection.description} and all forks permanently?", yes=yes)
         receipt = database.run(database.store.erase(conversation=conversation, recipient=recipient))
         if vacuum:
             database.run(database.store.vacuum())
@@ -72,15 +73,25 @@ def command(
         )
 
 
-def _selection(database: Database, conversation: str | None, recipient: str | None) -> tuple[int, int, str]:
-    """The number of conversations, not counting their forks, the number of their messages, and a description of them.
+class _ErasureSelection(NamedTuple):
+    """What a call deletes."""
+
+    conversations: int
+    """The number of conversations, without their forks."""
+    messages: int
+    description: str
+
+
+def _selection(database: Database, conversation: str | None, recipient: str | None) -> _ErasureSelection:
+    """The conversation with this id, or all conversations of the recipient.
 
     Raises:
         ConversationNotFound: the conversation does not exist.
     """
     if conversation is not None:
         header = database.run(database.store.header(conversation))
-        return 1, header.length, f"conversation {conversation!r} with {header.length:,} messages"
+        return _ErasureSelection(1, header.length, f"conversation {conversation!r} with {header.length:,} messages")
     headers = list(database.conversations(recipient=recipient))
     messages = sum(header.length for header in headers)
-    return len(headers), messages, f"all {len(headers):,} conversations of {recipient!r} with {messages:,} messages"
+    description = f"all {len(headers):,} conversations of {recipient!r} with {messages:,} messages"
+    return _ErasureSelection(len(headers), messages, description)

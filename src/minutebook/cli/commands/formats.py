@@ -22,13 +22,13 @@ def command() -> None:
     rows = [
         {
             "name": name,
-            "title": known.title,
-            "kind": known.kind,
-            "provider": known.provider,
+            "title": format_.title,
+            "kind": format_.kind,
+            "provider": format_.provider,
             "reads": True,
-            "writes": known.write is not None,
+            "writes": format_.write is not None,
         }
-        for name, known in sorted(formats().items())
+        for name, format_ in sorted(formats().items())
     ]
 
     def show() -> None:

@@ -217,13 +217,13 @@ def _expire(age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes:
         _print_vacuum_advice(vacuum=vacuum)
 
 
-def _expired(headers: Sequence[ConversationHeader], before: datetime) -> list[ConversationHeader]:
-    """The conversations that, with all their forks, were last appended to before a time."""
+def _expired(headers: Sequence[ConversationHeader], cutoff: datetime) -> list[ConversationHeader]:
+    """The conversations without a new message since `cutoff`, in themselves and in all their forks."""
     origins = {header.id: header.origin.conversation for header in headers if header.origin is not None}
     in_use: set[str] = set()
     for header in headers:
-        name: str | None = header.id if header.updated_at >= before else None
-        while name is not None and name not in in_use:
-            in_use.add(name)
-            name = origins.get(name)
+        conversation_id: str | None = header.id if header.updated_at >= cutoff else None
+        while conversation_id is not None and conversation_id not in in_use:
+            in_use.add(conversation_id)
+            conversation_id = origins.get(conversation_id)
     return [header for header in headers if header.id not in in_use]

@@ -79,7 +79,7 @@ def command(
             source = Source(file.path, advance=advance)
             format_ = detect(source) if from_format is None else format_named(from_format)
             require_writable(format_, source.name)
-            chunks = rewrite(source, format_, repairer.edit(file, format_))
+            chunks = rewrite(source, format_, repairer.editor(file, format_))
             if dry_run:
                 for _ in chunks:
                     pass
@@ -122,7 +122,7 @@ class _FileRepairer:
     repaired_lines: list[str] = field(default_factory=list)
     remaining_lines: list[str] = field(default_factory=list)
 
-    def edit(self, file: InputFile, format_: Format) -> MessageEdit:
+    def editor(self, file: InputFile, format_: Format) -> MessageEdit:
         """The function that repairs the conversations of a file."""
         return lambda index, conversation: self._repair(FileConversation(conversation, file.path, index, format_))
 

@@ -46,30 +46,30 @@ def _rows(loaded: LoadedConversation) -> Iterator[MessageRow]:
     """All messages of the record. Folded messages are marked."""
     folds = iter(loaded.folds)
     fold = next(folds, None)
-    introduced: Fold | None = None
+    introduced_fold: Fold | None = None
     for position, message in zip(loaded.positions, loaded.messages, strict=True):
         while fold is not None and fold.stop <= position:
             fold = next(folds, None)
         is_folded = fold is not None and fold.start <= position
-        if fold is not None and is_folded and fold is not introduced:
+        if fold is not None and is_folded and fold is not introduced_fold:
             yield _fold_row(fold)
-            introduced = fold
+            introduced_fold = fold
         yield _row("│" if is_folded else "", f"{position}", message)
 
 
 def _folded_rows(loaded: LoadedConversation) -> Iterator[MessageRow]:
     """The messages with folds applied: the messages of a fold replace those that it covers."""
-    positioned: Iterable[tuple[int | None, Message]] = loaded.shown()
+    positions_and_messages: Iterable[tuple[int | None, Message]] = loaded.shown()
     fold_per_message = (fold for fold in loaded.folds for _ in fold.shown)
-    introduced: Fold | None = None
-    for position, message in positioned:
+    introduced_fold: Fold | None = None
+    for position, message in positions_and_messages:
         if position is not None:
             yield _row("", f"{position}", message)
             continue
         fold = next(fold_per_message)
-        if fold is not introduced:
+        if fold is not introduced_fold:
             yield _fold_row(fold)
-            introduced = fold
+            introduced_fold = fold
         yield _row("│", "", message)
 
 

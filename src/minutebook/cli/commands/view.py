@@ -92,8 +92,8 @@ def command(
 ) -> int:
     """Compare a conversation with the view that a model would get, with a reason for every difference.
 
-    Of several files, the conversation of each is shown. Of a folder, the conversations are listed; --conversation ID shows
-    one of them.
+    Of several files, one conversation each is shown. Of a folder, all conversations are listed; --conversation ID shows one
+    of them.
 
     Example: minutebook view log.jsonl --max-tokens 32000
     """
@@ -157,14 +157,14 @@ def _select_conversations(conversations: ConversationFiles, id_or_index: str | N
 
 def _list_conversations(conversations: ConversationFiles, *, show_all: bool) -> None:
     """Print a table of the conversations of a folder, the newest first."""
-    rows = sorted(map(_row, conversations), key=lambda row: row["created_at"] or "", reverse=True)
+    rows = sorted(map(_list_row, conversations), key=lambda row: row["created_at"] or "", reverse=True)
     emit(
         {"conversations": rows, "skipped": conversations.skipped},
         lambda: _show_list(rows if show_all else rows[:MAX_ROWS], len(rows)),
     )
 
 
-def _row(conversation: FileConversation) -> dict[str, Any]:
+def _list_row(conversation: FileConversation) -> dict[str, Any]:
     source = conversation.conversation
     first_user = next((message for message in source.messages if is_user(message)), None)
     return {
@@ -240,8 +240,8 @@ class ViewRow:
 
     @property
     def status(self) -> str:
-        changed = sum(line.status is self.line.status for line in self.lines)
-        return self.line.status.value if changed == len(self.lines) else f"{changed} {self.line.status.value}"
+        count = sum(line.status is self.line.status for line in self.lines)
+        return self.line.status.value if count == len(self.lines) else f"{count} {self.line.status.value}"
 
 
 def show(view: View, name: str, counter: str, *, show_all: bool, usage: Mapping[str, int] | None = None) -> None:
@@ -270,6 +270,8 @@ def rows_of(record: Transcript, lines: Sequence[ExplanationLine], *, show_all: b
 
 
 def _exchanges(record: Transcript, lines: Sequence[ExplanationLine]) -> Iterable[list[ExplanationLine]]:
+    """The lines grouped by exchange. A message that the view added is a separate group."""
+
     def start(line: ExplanationLine) -> object:
         return object() if line.index is None else record.exchange_of(line.index).start
 

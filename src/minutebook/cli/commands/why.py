@@ -33,19 +33,20 @@ def command(database: Database, conversation: str, message: int | None, request:
 
     Example: minutebook why order-17 --message 17 --request 9
     """
-    found = database.run(_find(database, conversation, request))
-    answer = {"conversation": conversation, **_request_json(found)}
+    recorded_request = database.run(_find_request(database, conversation, request))
+    answer = {"conversation": conversation, **_request_json(recorded_request)}
     if message is None:
-        emit({**answer, "left_out": list(map(dict, found.left_out))}, lambda: _show(found))
+        left_out = list(map(dict, recorded_request.left_out))
+        emit({**answer, "left_out": left_out}, lambda: _show(recorded_request))
         return
-    reason = found.why(message)
+    reason = recorded_request.why(message)
     emit(
         {**answer, "message": message, "role": reason.role, "status": reason.status.value, "reason": reason.reason},
-        f"request {found.number}, message {message} ({reason.role}): {reason}",
+        f"request {recorded_request.number}, message {message} ({reason.role}): {reason}",
     )
 
 
-async def _find(database: Database, conversation: str, number: int | None) -> Request:
+async def _find_request(database: Database, conversation: str, number: int | None) -> Request:
     handle = AsyncConversation(conversation, store=database.store)
     await database.store.header(conversation)  # a conversation that does not exist is an error here
     if number is not None:

@@ -178,8 +178,8 @@ class AsyncConversation(ConversationCalls):
         require_type("request", request, (int, NoneType), "the number of a request")
         inputs = [read_input(message) for message in messages]
         # Copies: the caller may change its messages later, and the record must not change with them.
-        new: list[Message] = [plain_copy(message) for part in inputs for message in part.messages]
-        if not new:
+        new_messages: list[Message] = [plain_copy(message) for part in inputs for message in part.messages]
+        if not new_messages:
             raise InvalidSetting("messages", [], "at least one message")
         response = next((part for part in inputs if part.usage is not None), None)
         if request is not None and response is None:
@@ -188,14 +188,14 @@ class AsyncConversation(ConversationCalls):
             await self._open()
             minutes = None if response is None else await self._minutes_to_answer(request)
             position = await self._append_messages(
-                new,
+                new_messages,
                 idempotency_key,
                 provider=self.provider,
                 model=self._policy.model_name if response is None else response.model,
                 documents=no_documents if response is None else partial(answer_documents, minutes, response),
             )
-            if minutes is self._sent:
-                self._sent = None  # a second answer must not replace the usage of this one
+            if minutes is self._unanswered_request:
+                self._unanswered_request = None  # a second answer must not replace the usage of this one
             return position
 
     async def view(self, *, tools: Sequence[Any] = (), provider: Provider | None = None) -> View:
@@ -218,7 +218,7 @@ class AsyncConversation(ConversationCalls):
             MissingSetting: the conversation has no messages.
         """
         async with self._lock:
-            call = self._call(await self._synchronize(), tools, provider)
+            call = self._model_call(await self._synchronize(), tools, provider)
             await call.preview()
             return call.view()
 
@@ -286,10 +286,12 @@ class AsyncConversation(ConversationCalls):
         session: Session | None = None,
         **limits: Unpack[RunLimits],
     ) -> AsyncGenerator[RunEvent, None]:
-        """Like `run`, and yield the events: text deltas, tool calls, and `RunFinished` last. `str(event)` is one line.
+        """Do the same as `run`, and yield the events: text deltas, tool calls, and `RunFinished` last.
+
+        `str(event)` is a line of text for output.
 
         Closing the generator cancels the run; the text of an incomplete answer is stored. Nothing happens before the first
-        event is requested, so that raises the errors of `run`, such as `ConversationBusy`.
+        event is requested: that call raises the errors of `run`, such as `ConversationBusy`.
         """
         async with (
             self._runner(adapter, request, tools, sections, session, limits) as runner,
@@ -337,8 +339,8 @@ class AsyncConversation(ConversationCalls):
     async def undo(self, fold: Fold | str) -> StoredFold:
         """Undo a fold: views are as before it, byte for byte. If it had replaced earlier folds, these are applied again.
 
-        The record always has all messages in full: `list(conversation)`. For views that have them too, undo until `folds()`
-        is empty. The strategy may fold them again when the window gets full.
+        The record always has all messages: `list(conversation)`. To have all of them in views again, undo every fold that
+        `folds()` returns. The strategy may fold them again when the window gets full.
 
         Raises:
             FoldNotFound: no fold has that id.
@@ -364,14 +366,15 @@ class AsyncConversation(ConversationCalls):
     async def pin(self, position: int) -> None:
         """Include this message, with its exchange, in every view."""
         await self._open_locked()
-        await self.store.pin(self.id, self._position(position))
+        await self.store.pin(self.id, self._require_position(position))
 
     async def unpin(self, position: int) -> None:
         """Let views leave this message out again."""
         await self._open_locked()
-        await self.store.unpin(self.id, self._position(position))
+        await self.store.unpin(self.id, self._require_position(position))
 
-    def _position(self, position: int) -> int:
+    def _require_position(self, position: int) -> int:
+        """Check that the record has a message at a position, and return the position counted from the start."""
         require_type("position", position, int, "the position of a message")
         if not -len(self) <= position < len(self):
             raise InvalidSetting("position", position, f"0 to {len(self) - 1}" if len(self) else "a stored message")
@@ -387,9 +390,9 @@ class AsyncConversation(ConversationCalls):
         require_type("at", at, (int, NoneType), "the position of a message")
         await self._open_locked()
         header = await self.store.fork(self.id, new_id or f"{self.id[:400]}.{uuid4().hex}", at=at)
-        other = AsyncConversation(header.id, store=self.store, system=self._system, provider=self.provider)
-        other._policy = self._policy
-        return await other.open()
+        fork = AsyncConversation(header.id, store=self.store, system=self._system, provider=self.provider)
+        fork._policy = self._policy
+        return await fork.open()
 
     async def erase(self) -> ErasureReceipt:
         """Erase the conversation and its forks from the store, permanently."""

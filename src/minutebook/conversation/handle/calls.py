@@ -47,18 +47,18 @@ class ConversationCalls(ConversationRecord):
 
     async def _record_view(self, tools: Sequence[Any], provider: Provider | None) -> View:
         for _ in range(ATTEMPTS):
-            call = self._call(await self._synchronize(), tools, provider, number=self._last_request + 1)
+            call = self._model_call(await self._synchronize(), tools, provider, number=self._last_request + 1)
             try:
                 await call.begin()
             except DocumentExists:  # another process has taken the number
                 self._last_request = await last_request_number(self.store, self.id)
                 continue
             self._last_request += 1
-            self._sent = call.request
+            self._unanswered_request = call.request
             return call.view(number=self._last_request)
         raise DocumentExists("request", request_id(self.id, self._last_request + 1), self.id)
 
-    def _call(
+    def _model_call(
         self, source: ViewSource, tools: Sequence[Any], provider: Provider | None, *, number: int | None = None
     ) -> ModelCall:
         if not len(source.record):
@@ -69,8 +69,9 @@ class ConversationCalls(ConversationRecord):
 
     async def _minutes_to_answer(self, number: int | None) -> SentRequest | Document | None:
         """The minutes that get the usage of an answer: of the newest view that has none, or of the request with this number."""
-        if number is None or (self._sent is not None and self._sent.call.number == number):
-            return self._sent
+        newest = self._unanswered_request
+        if number is None or (newest is not None and newest.call.number == number):
+            return newest
         return (await find_request(self.store, self.id, number))[1]
 
     def _settings(self, tools: Sequence[Any], provider: Provider | None, *, number: int | None = None) -> CallSettings:
@@ -85,7 +86,7 @@ class ConversationCalls(ConversationRecord):
             provider=self.provider,
             rules=provider or self.provider,
             fails_open=False,
-            lease=None if self._renewed is None else self._renewed.lease,
+            lease=None if self._renewed_lease is None else self._renewed_lease.lease,
             overhead_tokens=overhead_tokens,
             number=number,
         )
@@ -127,7 +128,7 @@ class ConversationCalls(ConversationRecord):
         self, adapter: ProviderAdapter, session: SessionProtocol, tools: Sequence[Mapping[str, Any]]
     ) -> AsyncIterator[RunRecord]:
         async with self._reserve_run(), AsyncExitStack() as stack:
-            if self._renewed is None:
+            if self._renewed_lease is None:
                 await stack.enter_async_context(self._lease(LEASE_SECONDS, wait=True))
             run = await self._start_run(adapter, tools)
             try:
@@ -141,7 +142,11 @@ class ConversationCalls(ConversationRecord):
 
     @asynccontextmanager
     async def _reserve_run(self) -> AsyncIterator[None]:
-        """Raise `ConversationBusy` if this handle has a run: its lease would not stop a second one."""
+        """Allow one run of this handle at a time: both would use the same lease, so the lease does not prevent a second.
+
+        Raises:
+            ConversationBusy: this handle has a run.
+        """
         async with self._lock:
             if self._is_running:
                 raise ConversationBusy(
@@ -154,7 +159,7 @@ class ConversationCalls(ConversationRecord):
             self._is_running = False
 
     async def _start_run(self, adapter: ProviderAdapter, tools: Sequence[Mapping[str, Any]]) -> RunRecord:
-        """Give the record to a run. Until the run ends, other tasks that need the record read their own."""
+        """Give the record to a run. Until the run ends, other tasks of this handle read a separate record."""
         async with self._lock:
             source = await self._synchronize()
             interrupted = self._interrupted_results(source.record, ())
@@ -175,7 +180,7 @@ class ConversationCalls(ConversationRecord):
                 last_request=self._last_request,
                 first_entries=new_entries(first_messages, provider=adapter.name, model=adapter.model),
             )
-            self._source = self._sent = None
+            self._source = self._unanswered_request = None
             return self._run
 
     async def _end_run(self, run: RunRecord) -> None:
@@ -189,13 +194,13 @@ class ConversationCalls(ConversationRecord):
     async def _lease(self, seconds: float, *, wait: bool = False) -> AsyncIterator[None]:
         await self._open_locked()
         holder = f"conversation-{uuid4()}"
-        async with hold_lease(self.store, self.id, holder, seconds=seconds, wait=wait) as renewed:
-            self._renewed = renewed
+        async with hold_lease(self.store, self.id, holder, seconds=seconds, wait=wait) as renewed_lease:
+            self._renewed_lease = renewed_lease
             try:
                 await self._read_locked()
                 yield
             finally:
-                self._renewed = None
+                self._renewed_lease = None
 
 
 def answer_documents(

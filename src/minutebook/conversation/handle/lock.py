@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class TaskLock:
-    """Held by one task at a time, of any thread. Tasks get it in the order in which they asked for it."""
+    """Held by one task at a time, of any thread. Tasks get it in the order in which they requested it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

@@ -25,7 +25,7 @@ class PolicyBuilder:
     """Builds the policy of a conversation from the arguments of `Conversation`.
 
     Raises:
-        InvalidSetting: an argument is invalid, or `name` is given besides managers or a strategy.
+        InvalidSetting: an argument is invalid, or `name` is given together with managers or a strategy.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PolicyBuilder:
         self.summarizer = summarizer
         self.max_tokens = max_tokens if max_tokens is not None else None if model is None else self.model.room()
         if name is not None and (managers or strategy is not None):
-            raise InvalidSetting("policy", name, "no manager and no strategy besides it")
+            raise InvalidSetting("policy", name, "None, because manager or strategy is set; use one or the other")
         self.policy = (
             self._policy(_managers(managers, max_tokens), strategy) if name is None else self._named_policy(name)
         )
@@ -58,7 +58,7 @@ class PolicyBuilder:
 
     @property
     def provider(self) -> Provider:
-        """The provider whose rules views satisfy, by the model."""
+        """The provider of the model, whose rules the views satisfy."""
         return "anthropic" if self.model.provider == "anthropic" else "openai"
 
     def tool_tokens(self, tools: Sequence[Any]) -> int:

@@ -56,15 +56,18 @@ class ConversationRecord:
         self._source: ViewSource | None = None
         """The record, once the conversation was read."""
         self._run: RunRecord | None = None
-        """The run that this handle has opened. Its record is its own, so that other tasks may append meanwhile."""
-        self._version = self._first = 0
-        """The stored version, 0 if there is none yet, and the position of the first entry that was not purged."""
+        """The run that this handle has opened. It has a separate record, so that other tasks may append meanwhile."""
+        self._version = 0
+        """The stored version; 0 if the conversation does not exist yet."""
+        self._first_position = 0
+        """The position of the first entry that was not purged."""
         self._created_at: datetime | None = None
         self._own_calls: frozenset[str] = frozenset()
         """The ids of the newest tool calls that were appended with this handle."""
-        self._renewed: RenewedLease | None = None
+        self._renewed_lease: RenewedLease | None = None
+        """The lease that this handle holds."""
         self._last_request = 0
-        self._sent: SentRequest | None = None
+        self._unanswered_request: SentRequest | None = None
         """The newest request, if it has no answer yet. The next answer's usage is stored in its minutes."""
 
     @property
@@ -85,6 +88,7 @@ class ConversationRecord:
             return await self._synchronize()
 
     async def _open_locked(self) -> None:
+        """Read the conversation, unless it is in memory, while no other task of this handle reads or writes."""
         if self._source is None and self._run is None:
             await self._read_locked()
 
@@ -110,8 +114,8 @@ class ConversationRecord:
         return await self._replace_record(loaded)
 
     def _forget(self) -> None:
-        self._source, self._created_at, self._sent, self._own_calls = None, None, None, frozenset()
-        self._version = self._first = self._last_request = 0
+        self._source, self._created_at, self._unanswered_request, self._own_calls = None, None, None, frozenset()
+        self._version = self._first_position = self._last_request = 0
 
     async def _replace_record(self, loaded: LoadedConversation) -> ViewSource:
         header = loaded.conversation
@@ -119,7 +123,7 @@ class ConversationRecord:
             expected = f"{header.recipient!r}, the recipient of conversation {self._id!r}"
             raise InvalidSetting("recipient", self._recipient, expected)
         self._last_request = await last_request_number(self.store, header.id)
-        self._version, self._first, self._created_at = header.version, header.first, header.created_at
+        self._version, self._first_position, self._created_at = header.version, header.first, header.created_at
         self._source = ViewSource(loaded, (), counter=self._policy.counter, whole_record=True)
         return self._source
 
@@ -128,15 +132,15 @@ class ConversationRecord:
         length = len(source.record)
         loaded = await self.store.load(self.id, since=length, folded=True)
         header = loaded.conversation
-        new = [
+        added = [
             (position, message)
             for position, message in zip(loaded.positions, loaded.messages, strict=True)
             if position >= length
         ]
-        is_complete = [position for position, _ in new] == list(range(length, header.length))
+        is_complete = [position for position, _ in added] == list(range(length, header.length))
         if not is_complete or not self._is_continued_by(header):
             return False
-        source.extend([message for _, message in new])
+        source.extend([message for _, message in added])
         source.set_pins(loaded.pins)
         source.folds = loaded.folds
         self._version, self._created_at = header.version, header.created_at
@@ -144,11 +148,11 @@ class ConversationRecord:
 
     def _is_continued_by(self, header: ConversationHeader) -> bool:
         """Whether entries were only added: none was purged, and the conversation has not expired and started again."""
-        return (header.first, header.created_at) == (self._first, self._created_at or header.created_at)
+        return (header.first, header.created_at) == (self._first_position, self._created_at or header.created_at)
 
     async def _append_messages(
         self,
-        new: Sequence[Message],
+        new_messages: Sequence[Message],
         idempotency_key: str | None,
         *,
         provider: str,
@@ -163,18 +167,18 @@ class ConversationRecord:
         # The id of a keyed append depends on the key, so that a repeated append can find the entries of the first.
         append_id = uuid4() if idempotency_key is None else uuid5(NAMESPACE_OID, f"{self.id}\n{idempotency_key}")
         for _ in range(ATTEMPTS):
-            interrupted = self._interrupted_results(source.record, new)
-            added = [*self._first_messages(source.record), *interrupted, *new]
+            interrupted = self._interrupted_results(source.record, new_messages)
+            added_messages = [*self._first_messages(source.record), *interrupted, *new_messages]
             try:
                 version = await self.store.append(
                     self.id,
-                    new_entries(added, provider=provider, model=model, evaluation_id=append_id),
+                    new_entries(added_messages, provider=provider, model=model, evaluation_id=append_id),
                     recipient=None if self._version else self._recipient,
                     expected_version=self._version,
                     idempotency_key=idempotency_key,
-                    fingerprint=None if idempotency_key is None else json_bytes(new),
-                    documents=documents(len(source.record) + len(added) - len(new)),
-                    lease=None if self._renewed is None else self._renewed.lease,
+                    fingerprint=None if idempotency_key is None else json_bytes(new_messages),
+                    documents=documents(len(source.record) + len(added_messages) - len(new_messages)),
+                    lease=None if self._renewed_lease is None else self._renewed_lease.lease,
                 )
             except ConversationErased:
                 raise
@@ -187,9 +191,9 @@ class ConversationRecord:
                 return await self._last_position_of(append_id)
             if not self._version:
                 self._created_at = (await self.store.header(self.id)).created_at
-            source.extend(added)
+            source.extend(added_messages)
             self._version = version
-            self._note_calls(new)
+            self._note_calls(new_messages)
             self._warn_interrupted(interrupted)
             return len(source.record) - 1
         raise VersionConflict(self.id, (await self.store.header(self.id)).version, self._version)
@@ -207,9 +211,10 @@ class ConversationRecord:
     def _first_messages(self, record: Transcript) -> list[Message]:
         return [] if self._system is None or len(record) else [{"role": "system", "content": self._system}]
 
-    def _interrupted_results(self, record: Transcript, new: Sequence[Message]) -> list[Message]:
-        """Results for the calls that a process which was killed has left without, unless the new messages have them."""
-        if not record.open_calls or (new and is_result(new[0])) or self._own_calls.issuperset(record.open_calls):
+    def _interrupted_results(self, record: Transcript, new_messages: Sequence[Message]) -> list[Message]:
+        """Results for the tool calls that another process has left without, unless the new messages have them."""
+        has_results = bool(new_messages) and is_result(new_messages[0])
+        if not record.open_calls or has_results or self._own_calls.issuperset(record.open_calls):
             return []
         return list(map(interrupted_result, record.open_calls))
 
@@ -225,7 +230,10 @@ class ConversationRecord:
 
 
 async def id_of_recipient(store: ConversationStore, recipient: str) -> str:
-    """The id of the recipient's newest conversation that is not closed or a fork, else a new id: the recipient if free."""
+    """The id of the recipient's newest conversation that is neither closed nor a fork, else an id for a new one.
+
+    The new id is the recipient's name, with a random suffix if a conversation has or had that id.
+    """
     cursor = None
     while True:
         page = await store.list(recipient=recipient, cursor=cursor)
@@ -241,7 +249,7 @@ async def id_of_recipient(store: ConversationStore, recipient: str) -> str:
     except ConversationNotFound:
         return recipient
     else:
-        is_new = header.recipient == recipient and header.status is not ConversationStatus.CLOSED
-        if is_new and header.origin is None:  # another process has created it since the list was read
+        is_open = header.recipient == recipient and header.status is not ConversationStatus.CLOSED
+        if is_open and header.origin is None:  # another process has created it since the list was read
             return recipient
     return f"{recipient[:400]}.{uuid4().hex}"

@@ -12,7 +12,7 @@ from minutebook.store.url import open_store
 
 
 class _Lifetime:
-    """Lives as long as a store or a copy of it for another tenant. Then the backend is closed."""
+    """An object that a store and its copies for other tenants refer to. When it is collected, the backend is closed."""
 
     def __init__(self, backend: Backend) -> None:
         self.finalizer = weakref.finalize(self, _close, backend)
@@ -20,7 +20,7 @@ class _Lifetime:
 
 
 def open_own_store(url: str | Path) -> ConversationStore:
-    """Open a store that closes itself when it is garbage: an open file has threads, which would stay until the program ends."""
+    """Open a store that is closed when it is garbage-collected, so that its threads do not run until the program ends."""
     store = open_store(url)
     if not isinstance(store, MemoryStore):  # it has no thread
         vars(store)["_lifetime"] = _Lifetime(store.backend)  # copied with the store

@@ -1,7 +1,7 @@
 """The chat history of aider: `.aider.chat.history.md`.
 
-The file has no structure but its marks: `#### ` before each line of the user, `> ` before the program's own output, and a
-heading at each start. The program's output is not part of the conversation.
+The file has no structure except the starts of its lines: `#### ` before each line of the user, `> ` before the program's own
+output, and a heading whenever aider was started. The program's output is not part of the conversation.
 """
 
 import re
@@ -12,27 +12,27 @@ from minutebook.formats.conversation import Format, SourceConversation, SourceMe
 from minutebook.formats.messages import assistant, user
 from minutebook.formats.source import Source
 
-_START: Final = re.compile(r"^# aider chat started at (.+)$")
-_USER: Final = "#### "
+_START_HEADING: Final = re.compile(r"^# aider chat started at (.+)$")
+_USER_PREFIX: Final = "#### "
 
 
 def matches(value: Any) -> bool:
-    return isinstance(value, str) and any(_START.match(line) for line in value.splitlines())
+    return isinstance(value, str) and any(_START_HEADING.match(line) for line in value.splitlines())
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
     items: list[SourceMessage] = []
-    started: str | None = None
+    started_at: str | None = None
     number = 0
     speaker, lines, place = "", list[str](), ""
     for line_number, raw_line in source.text_lines():
         line = raw_line.rstrip("\n")
-        start = _START.match(line)
+        start = _START_HEADING.match(line)
         next_speaker = (
             "start"
             if start
             else "user"
-            if line.startswith(_USER)
+            if line.startswith(_USER_PREFIX)
             else "output"
             if line.startswith(">")
             else "assistant"
@@ -44,23 +44,26 @@ def read(source: Source) -> Iterator[SourceConversation]:
             speaker, lines, place = next_speaker, [], f"line {line_number}"
         if start:
             if items:
-                yield _conversation(source, items, started, number)
-            number, items, started = number + bool(items), [], start[1]
-        lines.append(line.removeprefix(_USER))
+                yield _conversation(source, items, started_at, number)
+            number, items, started_at = number + bool(items), [], start[1]
+        lines.append(line.removeprefix(_USER_PREFIX))
     items += _item(speaker, lines, place)
     if items:
-        yield _conversation(source, items, started, number)
+        yield _conversation(source, items, started_at, number)
 
 
 def _item(speaker: str, lines: list[str], place: str) -> list[SourceMessage]:
+    """The message of consecutive lines of one speaker; empty if they are not part of the conversation."""
     text = "\n".join(lines).strip()
     if not text or speaker not in {"user", "assistant"}:
         return []
     return [SourceMessage(user(text) if speaker == "user" else assistant(text), place)]
 
 
-def _conversation(source: Source, items: list[SourceMessage], started: str | None, number: int) -> SourceConversation:
-    return SourceConversation(items=items, id=f"{source.stem or 'aider'}-{number}", created_at=time_of(started))
+def _conversation(
+    source: Source, items: list[SourceMessage], started_at: str | None, number: int
+) -> SourceConversation:
+    return SourceConversation(items=items, id=f"{source.stem or 'aider'}-{number}", created_at=time_of(started_at))
 
 
 FORMAT: Final = Format(

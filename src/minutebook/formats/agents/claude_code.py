@@ -2,8 +2,8 @@
 
 Each line has an id and the id of its parent. One assistant message is several lines with the same message id, one per
 content block, and the results of its calls may be between them. When the user edits an earlier prompt, the
-old lines stay in the file: they become a branch. Subagents (sidechains) are conversations of their own. A compaction is a
-boundary line and a summary that replaces what was before it: it becomes a fold.
+old lines stay in the file: they become a branch. Subagents (sidechains) are separate conversations. A compaction is a
+boundary line and a summary that replaces the messages before it: it becomes a fold.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +17,11 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import leading_system_count
 from minutebook.wire.read import read as read_messages
 
-_MESSAGES: Final = frozenset({"user", "assistant"})
+_MESSAGE_TYPES: Final = frozenset({"user", "assistant"})
 _KEYS: Final = frozenset(
     {"sessionId", "uuid", "parentUuid", "leafUuid", "messageId", "isSidechain", "snapshot", "timestamp"}
 )
+"""Each line of a session has at least one of these keys."""
 _OTHER_TYPES: Final = frozenset(
     {
         "system",
@@ -39,13 +40,15 @@ _OTHER_TYPES: Final = frozenset(
 def matches(value: Any) -> bool:
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str) or not value.keys() & _KEYS:
         return False
-    if value["type"] in _MESSAGES:
+    if value["type"] in _MESSAGE_TYPES:
         return isinstance(value.get("message"), Mapping) and ("uuid" in value or "sessionId" in value)
     return value["type"] in _OTHER_TYPES
 
 
 @dataclass(slots=True)
 class _Line:
+    """A line of the file or, after `_merged_lines`, all lines of an assistant message."""
+
     data: Mapping[str, Any]
     place: str
     blocks: list[Any] = field(default_factory=list)
@@ -90,17 +93,17 @@ def _conversations(
 ) -> Iterator[SourceConversation]:
     current = _current_path(lines)
     yield _conversation(source, [line for line in lines if id(line) in current], name, title)
-    abandoned = [line for line in lines if id(line) not in current]
-    prompts = {str(line.data.get("uuid")): line for line in lines}
+    abandoned_lines = [line for line in lines if id(line) not in current]
+    by_id = {str(line.data.get("uuid")): line for line in lines}
     branches: dict[str, list[_Line]] = {}
     root_of: dict[str, str] = {}
-    for line in abandoned:
+    for line in abandoned_lines:
         root = root_of.get(str(line.parent), str(line.data.get("uuid")))
         root_of[str(line.data.get("uuid"))] = root
         branches.setdefault(root, []).append(line)
     for root, branch in branches.items():
-        start = prompts.get(str(branch[0].parent))
-        shared = lines[: lines.index(start) + 1] if start is not None else []
+        parent = by_id.get(str(branch[0].parent))
+        shared = lines[: lines.index(parent) + 1] if parent is not None else []
         path = [line for line in shared if id(line) in current] + branch
         yield replace(_conversation(source, path, f"{name}.{root[:8]}", title), branch_of=name)
 
@@ -122,8 +125,8 @@ def _current_path(lines: Sequence[_Line]) -> set[int]:
 
 def _message_id(line: _Line) -> str | None:
     message = line.data.get("message")
-    found = message.get("id") if isinstance(message, Mapping) and line.data["type"] == "assistant" else None
-    return found if isinstance(found, str) else None
+    message_id = message.get("id") if isinstance(message, Mapping) and line.data["type"] == "assistant" else None
+    return message_id if isinstance(message_id, str) else None
 
 
 def _is_result(line: _Line) -> bool:
@@ -136,8 +139,8 @@ def _is_result(line: _Line) -> bool:
 def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str | None) -> SourceConversation:
     items: list[SourceMessage] = []
     folds: list[Fold] = []
-    for line in _merged(lines):
-        if line.data["type"] not in _MESSAGES:
+    for line in _merged_lines(lines):
+        if line.data["type"] not in _MESSAGE_TYPES:
             continue
         try:
             messages = read_messages(
@@ -146,35 +149,34 @@ def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str 
         except InvalidMessage as error:
             source.skip(line.place, str(error))
             continue
-        model = line.data["message"].get("model")
-        facts = (line.place, time_of(line.data.get("timestamp")), model, line.usage)
+        at, model = time_of(line.data.get("timestamp")), line.data["message"].get("model")
         if line.data.get("isCompactSummary") and items:
             start = leading_system_count([item.message for item in items])
             folds.append(Fold.over(range(start, len(items)), shown=messages, reason="compacted by Claude Code"))
             continue
-        items += [SourceMessage(message, *facts) for message in messages]
+        items += [SourceMessage(message, line.place, at, model, line.usage) for message in messages]
     model = next((item.model for item in reversed(items) if item.model and item.model != "<synthetic>"), None)
     return SourceConversation(
         items=items, id=name, title=title, model=model, created_at=items[0].at if items else None, folds=tuple(folds)
     )
 
 
-def _merged(lines: Sequence[_Line]) -> list[_Line]:
+def _merged_lines(lines: Sequence[_Line]) -> list[_Line]:
     """The lines with all blocks of an assistant message in its first line."""
     merged: list[_Line] = []
-    first_of: dict[str, _Line] = {}
+    line_of_message: dict[str, _Line] = {}
     for line in lines:
         message_id = _message_id(line)
         message = line.data.get("message") or {}
         if message_id is None:
             merged.append(line)
             continue
-        first = first_of.setdefault(message_id, _Line(line.data, line.place))
-        if not first.blocks:
-            merged.append(first)
+        merged_line = line_of_message.setdefault(message_id, _Line(line.data, line.place))
+        if not merged_line.blocks:
+            merged.append(merged_line)
         content = message.get("content")
-        first.blocks += content if isinstance(content, list) else [{"type": "text", "text": str(content or "")}]
-        first.usage = message.get("usage") or first.usage
+        merged_line.blocks += content if isinstance(content, list) else [{"type": "text", "text": str(content or "")}]
+        merged_line.usage = message.get("usage") or merged_line.usage
     return merged
 
 

@@ -7,7 +7,7 @@ becomes a fold. In the oldest versions each line is an item without an envelope.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from minutebook.errors import InvalidMessage
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
@@ -19,6 +19,7 @@ from minutebook.record.message import leading_system_count
 from minutebook.wire.responses import items_to_messages, message_to_items
 
 _NOT_SENT: Final = frozenset({"ghost_snapshot", "other"})
+"""Types of items that Codex records but does not send to the model."""
 
 
 def matches(value: Any) -> bool:
@@ -30,18 +31,28 @@ def matches(value: Any) -> bool:
     return is_old_header or value.get("record_type") == "state"
 
 
+class _Item(NamedTuple):
+    """An item of the Responses API, and what the file says about it."""
+
+    data: Mapping[str, Any]
+    place: str
+    at: datetime | None
+    model: str | None
+
+
 @dataclass(slots=True)
 class _Session:
+    """What was read of a session."""
+
     id: str | None = None
     created_at: datetime | None = None
     model: str | None = None
     instructions: str | None = None
-    items: list[tuple[Mapping[str, Any], str, datetime | None, str | None]] = field(default_factory=list)
-    """Items with their place, time and model."""
+    items: list[_Item] = field(default_factory=list)
     usage: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
     """Reports of usage, each with the number of items before it."""
-    total: Any = None
-    """The total of the last report. The same report may be written twice."""
+    reported_total: Any = None
+    """The total of the last report of usage. Codex may write the same report twice."""
     compactions: list[tuple[int, list[Any]]] = field(default_factory=list)
     """The number of items before a compaction, and the items that replace them."""
 
@@ -51,18 +62,18 @@ def read(source: Source) -> Iterator[SourceConversation]:
     for value in source.values():
         line = value.data
         if matches(line):
-            _add(session, line, value.place)
+            _add_line(session, line, value.place)
         elif session.id is not None and is_item(line):  # the oldest versions
-            session.items.append((line, value.place, None, session.model))
+            session.items.append(_Item(line, value.place, None, session.model))
         else:
             source.skip(value.place, "is not a line of a Codex session")
     try:
         yield _conversation(session, source.stem)
     except InvalidMessage as error:
-        source.skip(session.items[error.index or 0][1], str(error))
+        source.skip(session.items[error.index or 0].place, str(error))
 
 
-def _add(session: _Session, line: Mapping[str, Any], place: str) -> None:
+def _add_line(session: _Session, line: Mapping[str, Any], place: str) -> None:
     payload, at = line.get("payload", line), time_of(line.get("timestamp"))
     kind = line.get("type", "session_meta" if "instructions" in line else None)
     if kind == "session_meta":
@@ -73,15 +84,15 @@ def _add(session: _Session, line: Mapping[str, Any], place: str) -> None:
     elif kind == "turn_context":
         session.model = payload.get("model") or session.model
     elif kind == "response_item" and payload.get("type") not in _NOT_SENT:
-        session.items.append((payload, place, at, session.model))
+        session.items.append(_Item(payload, place, at, session.model))
     elif kind == "compacted":
         replacement = payload.get("replacement_history") or [user(str(payload.get("message") or ""))]
         session.compactions.append((len(session.items), replacement))
     elif kind == "event_msg" and payload.get("type") == "token_count" and isinstance(payload.get("info"), Mapping):
         info = payload["info"]
-        if info.get("total_token_usage") != session.total or session.total is None:
+        if info.get("total_token_usage") != session.reported_total or session.reported_total is None:
             session.usage.append((len(session.items), _usage(info.get("last_token_usage") or {})))
-        session.total = info.get("total_token_usage")
+        session.reported_total = info.get("total_token_usage")
 
 
 def _usage(counts: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,25 +108,28 @@ def _usage(counts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _conversation(session: _Session, stem: str) -> SourceConversation:
     messages: list[SourceMessage] = []
-    start_of: dict[int, int] = {}
-    position = 0
-    for message in items_to_messages(item for item, *_ in session.items):
-        start_of[position] = len(messages)
-        _, place, at, model = session.items[min(position, len(session.items) - 1)]
-        is_answer = message.get("role") == "assistant"
-        messages.append(SourceMessage(message, place, at, model if is_answer else None))
-        position += len(message_to_items(message))
-    for count, usage in session.usage:  # of the last answer before the report
-        starts = [
+    message_indexes: dict[int, int] = {}  # index of a message's first item → index of the message
+    item_index = 0
+    for message in items_to_messages(item.data for item in session.items):
+        message_indexes[item_index] = len(messages)
+        first_item = session.items[min(item_index, len(session.items) - 1)]
+        model = first_item.model if message.get("role") == "assistant" else None
+        messages.append(SourceMessage(message, first_item.place, first_item.at, model))
+        item_index += len(message_to_items(message))
+    for item_count, usage in session.usage:  # it belongs to the last answer before the report
+        answers = [
             index
-            for start, index in start_of.items()
-            if start < count and messages[index].message["role"] == "assistant"
+            for first_item_index, index in message_indexes.items()
+            if first_item_index < item_count and messages[index].message["role"] == "assistant"
         ]
-        if starts:
-            messages[starts[-1]] = replace(messages[starts[-1]], usage=usage)
+        if answers:
+            messages[answers[-1]] = replace(messages[answers[-1]], usage=usage)
     if session.instructions:
         messages.insert(0, SourceMessage(system(session.instructions), "session_meta", session.created_at))
-    folds = tuple(_fold(session, count, items, start_of, messages) for count, items in session.compactions)
+    folds = tuple(
+        _fold(session, item_count, replacement, message_indexes, messages)
+        for item_count, replacement in session.compactions
+    )
     return SourceConversation(
         items=messages,
         id=session.id or stem,
@@ -126,12 +140,18 @@ def _conversation(session: _Session, stem: str) -> SourceConversation:
 
 
 def _fold(
-    session: _Session, count: int, replacement: list[Any], start_of: Mapping[int, int], messages: list[SourceMessage]
+    session: _Session,
+    item_count: int,
+    replacement: list[Any],
+    message_indexes: Mapping[int, int],
+    messages: list[SourceMessage],
 ) -> Fold | None:
+    """The fold of a compaction after `item_count` items; None if there was nothing to compact."""
     offset = 1 if session.instructions else 0
     start = offset + leading_system_count([item.message for item in messages[offset:]])
     stop = offset + next(
-        (index for position, index in sorted(start_of.items()) if position >= count), len(messages) - offset
+        (index for item_index, index in sorted(message_indexes.items()) if item_index >= item_count),
+        len(messages) - offset,
     )
     if start >= stop:
         return None

@@ -8,21 +8,22 @@ from minutebook.formats.messages import assistant, call, result, system, user
 from minutebook.formats.source import Source, Value
 
 _NOT_SENT: Final = frozenset({"change_agent_state", "recall", "agent_state_changed", "null", "condensation"})
-_KINDS: Final = frozenset(
+"""Actions and observations that are recorded but not sent to the model."""
+_SDK_KINDS: Final = frozenset(
     {"SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent", "UserRejectObservation"}
 )
 
 
-def _is_old(value: Any) -> bool:
+def _is_first_version(value: Any) -> bool:
     return has_keys(value, "id", "source") and ("action" in value or "observation" in value)
 
 
 def matches(value: Any) -> bool:
     if has_keys(value, "history") and isinstance(value["history"], list):
-        return bool(value["history"]) and all(map(_is_old, value["history"]))
+        return bool(value["history"]) and all(map(_is_first_version, value["history"]))
     if isinstance(value, list):
         return bool(value) and all(map(matches, value))
-    return _is_old(value) or (
+    return _is_first_version(value) or (
         has_keys(value, "kind", "source") and str(value["kind"]).endswith(("Event", "Observation"))
     )
 
@@ -44,29 +45,31 @@ def read(source: Source) -> Iterator[SourceConversation]:
         yield _conversation(source, events, {})
 
 
-def _conversation(source: Source, events: list[Value], data: Mapping[str, Any]) -> SourceConversation:
+def _conversation(source: Source, events: list[Value], trajectory: Mapping[str, Any]) -> SourceConversation:
     items: list[SourceMessage] = []
-    calls_of: dict[str, SourceMessage] = {}
+    items_with_calls: dict[str, SourceMessage] = {}
     for event in events:
-        items += _items(event.data, event.place, calls_of)
-    name = data.get("instance_id") or source.stem
+        items += _items(event.data, event.place, items_with_calls)
+    name = trajectory.get("instance_id") or source.stem
     return SourceConversation(items=items, id=str(name), created_at=items[0].at if items else None)
 
 
-def _items(event: Mapping[str, Any], place: str, calls_of: dict[str, SourceMessage]) -> Iterator[SourceMessage]:
+def _items(event: Mapping[str, Any], place: str, items_with_calls: dict[str, SourceMessage]) -> Iterator[SourceMessage]:
+    """The messages of an event. `items_with_calls` has the messages with tool calls so far, by the id of the response."""
     at = time_of(event.get("timestamp"))
-    for message, response_id in _new_event(event) if "kind" in event else _old_event(event):
-        earlier = calls_of.get(response_id) if response_id else None
+    for message, response_id in _sdk_messages(event) if "kind" in event else _first_version_messages(event):
+        earlier = items_with_calls.get(response_id) if response_id else None
         if earlier is not None and message.get("tool_calls"):  # a parallel call of the same response
-            earlier.message["tool_calls"].extend(message["tool_calls"])  # built above, not yet shared
+            earlier.message["tool_calls"].extend(message["tool_calls"])
             continue
         item = SourceMessage(message, place, at)
         if response_id and message.get("tool_calls"):
-            calls_of[response_id] = item
+            items_with_calls[response_id] = item
         yield item
 
 
-def _old_event(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
+def _first_version_messages(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """The messages of an action or observation, with the id of the model's response if there is one."""
     metadata = event.get("tool_call_metadata") or {}
     arguments = event.get("args") or {}
     kind = event.get("action", event.get("observation"))
@@ -88,7 +91,8 @@ def _old_event(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str |
         yield assistant(str(arguments.get("thought") or ""), [call(call_id, name, inputs)]), response.get("id")
 
 
-def _new_event(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
+def _sdk_messages(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """The messages of an event of the SDK, with the id of the model's response if there is one."""
     kind = event["kind"]
     if kind == "SystemPromptEvent":
         yield system(_text((event.get("system_prompt") or {}).get("text"))), None
@@ -97,14 +101,14 @@ def _new_event(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str |
         text = _text(message.get("content"))
         yield (user(text) if message.get("role") == "user" else assistant(text)), None
     elif kind == "ActionEvent":
-        used = event.get("tool_call") or {}
-        function = used.get("function") or used
-        tool_call = call(used.get("id"), function.get("name"), function.get("arguments"))
+        recorded_call = event.get("tool_call") or {}
+        function = recorded_call.get("function") or recorded_call
+        tool_call = call(recorded_call.get("id"), function.get("name"), function.get("arguments"))
         yield (
             assistant(_text(event.get("thought")), [tool_call], reasoning=event.get("reasoning_content")),
             event.get("llm_response_id"),
         )
-    elif kind in _KINDS:
+    elif kind in _SDK_KINDS:  # the others are results
         observation = event.get("observation") or {}
         text = _text(observation.get("content")) or str(event.get("error") or event.get("rejection_reason") or "")
         yield result(event.get("tool_call_id"), text, is_error=kind != "ObservationEvent"), None

@@ -35,8 +35,8 @@ def matches(value: Any) -> bool:
 
 def read(source: Source) -> Iterator[SourceConversation]:
     def conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
-        name = "history" if "trajectory" in value else "messages"
-        items = items_of(map(_message, _history(value)), list_places(place, name))
+        list_name = "history" if "trajectory" in value else "messages"
+        items = items_of(map(_message, _history(value)), list_places(place, list_name))
         config = (value["info"].get("config") or {}).get("model") or {}
         return SourceConversation(
             items=items,
@@ -48,7 +48,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 
 def _message(step: Mapping[str, Any]) -> dict[str, Any]:
-    """The chat message of a step, without what the program notes about it."""
+    """The chat message of a step, without the fields that only the program uses."""
     message = {
         key: step[key] for key in ("role", "content", "tool_calls", "tool_call_id", "name") if step.get(key) is not None
     }

@@ -86,13 +86,13 @@ def _content(content: Mapping[str, Any]) -> tuple[str, Any]:
         return "", ""
     parts = content.get("parts")
     if not isinstance(parts, list):
-        known = (
+        text = str(
             content.get("text")
             or content.get("result")
             or content.get("user_instructions")
             or content.get("model_set_context")
+            or ""
         )
-        text = str(known or "")
         return text, text
     text = "\n".join(part if isinstance(part, str) else json_text(part) for part in parts)
     if all(isinstance(part, str) for part in parts):

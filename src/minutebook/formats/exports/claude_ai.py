@@ -21,9 +21,9 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
     items = [
-        SourceMessage(message, f"{place}, chat_messages[{index}]", time_of(given.get("created_at")))
-        for index, given in enumerate(value["chat_messages"])
-        for message in _messages(given)
+        SourceMessage(message, f"{place}, chat_messages[{index}]", time_of(exported.get("created_at")))
+        for index, exported in enumerate(value["chat_messages"])
+        for message in _messages(exported)
     ]
     return SourceConversation(
         items=items,
@@ -34,24 +34,26 @@ def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
     )
 
 
-def _messages(given: Mapping[str, Any]) -> Iterator[Message]:
-    blocks = given.get("content")
+def _messages(exported: Mapping[str, Any]) -> Iterator[Message]:
+    """The chat messages of one message of the export."""
+    blocks = exported.get("content")
     blocks = [block for block in blocks if isinstance(block, Mapping)] if isinstance(blocks, list) and blocks else []
     if not blocks:
-        blocks = [{"type": "text", "text": str(given.get("text") or "")}]
-    if given["sender"] == "human":
+        blocks = [{"type": "text", "text": str(exported.get("text") or "")}]
+    if exported["sender"] == "human":
         texts = [str(block.get("text") or "") for block in blocks if block.get("type") == "text"]
         texts += [
             f"{file.get('file_name')}:\n{file['extracted_content']}"
-            for file in given.get("attachments") or ()
+            for file in exported.get("attachments") or ()
             if file.get("extracted_content")
         ]
         yield user("\n\n".join(texts))
     else:
-        yield from _answer(blocks, str(given.get("uuid") or ""))
+        yield from _answer(blocks, str(exported.get("uuid") or ""))
 
 
-def _answer(blocks: list[Mapping[str, Any]], name: str) -> Iterator[Message]:
+def _answer(blocks: list[Mapping[str, Any]], message_id: str) -> Iterator[Message]:
+    """The messages of an answer. After tool results, the next block starts another assistant message."""
     text, thinking, calls, results = "", "", list[dict[str, Any]](), list[Message]()
     for number, block in enumerate([*blocks, {"type": "end"}]):
         kind = block.get("type")
@@ -64,7 +66,7 @@ def _answer(blocks: list[Mapping[str, Any]], name: str) -> Iterator[Message]:
         elif kind == "thinking":
             thinking += str(block.get("thinking") or "")
         elif kind == "tool_use":
-            calls.append(call(block.get("id") or f"call_{name}_{number}", block.get("name"), block.get("input")))
+            calls.append(call(block.get("id") or f"call_{message_id}_{number}", block.get("name"), block.get("input")))
         elif kind == "tool_result" and len(results) < len(calls):
             call_id = block.get("tool_use_id") or calls[len(results)]["id"]
             results.append(result(call_id, _result_text(block.get("content")), is_error=bool(block.get("is_error"))))

@@ -14,7 +14,7 @@ from minutebook.formats.conversation import (
     text_id,
 )
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
-from minutebook.formats.requests.chat import with_facts
+from minutebook.formats.requests.chat import fact_fields
 from minutebook.formats.source import Source
 from minutebook.record.message import Message, call_names, role_of, text_of
 
@@ -35,11 +35,12 @@ def read(source: Source) -> Iterator[SourceConversation]:
 def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
     items = [SourceMessage(system(value["system"]), f"{place}, system")] if value.get("system") else []
     call_id = ""
-    for index, (turn, at) in enumerate(zip(value["conversations"], list_places(place, "conversations"), strict=False)):
+    turn_places = list_places(place, "conversations")
+    for index, (turn, turn_place) in enumerate(zip(value["conversations"], turn_places, strict=False)):
         speaker = turn["from"]
         if speaker == "function_call":
             call_id = f"call_{index}"
-        items.append(SourceMessage(_message(speaker, turn["value"], call_id), at))
+        items.append(SourceMessage(_message(speaker, turn["value"], call_id), turn_place))
     return SourceConversation(items=items, id=text_id(value.get("id")), model=text_id(value.get("model")))
 
 
@@ -51,11 +52,11 @@ def _message(speaker: str, value: Any, call_id: str) -> Message:
         return result(call_id, text)
     if speaker == "function_call":
         try:
-            given = json.loads(text)
+            function = json.loads(text)
         except ValueError:
-            given = {}
-        given = given if isinstance(given, dict) else {}
-        return assistant(None, [call(call_id, given.get("name"), given.get("arguments", text))])
+            function = {}
+        function = function if isinstance(function, dict) else {}
+        return assistant(None, [call(call_id, function.get("name"), function.get("arguments", text))])
     return assistant(text) if speaker in _ASSISTANT else system(text)
 
 
@@ -66,10 +67,10 @@ def write(conversation: SourceConversation) -> Any:
         if text or role != "assistant":
             speaker = {"assistant": "gpt", "user": "human", "tool": "observation"}.get(role, "system")
             turns.append({"from": speaker, "value": text})
-        for used, name in zip(message.get("tool_calls") or (), call_names(message), strict=False):
-            arguments = (used.get("function") or {}).get("arguments", "")
+        for tool_call, name in zip(message.get("tool_calls") or (), call_names(message), strict=False):
+            arguments = (tool_call.get("function") or {}).get("arguments", "")
             turns.append({"from": "function_call", "value": json_text({"name": name, "arguments": arguments})})
-    return {**with_facts(conversation), "conversations": turns}
+    return {**fact_fields(conversation), "conversations": turns}
 
 
 FORMAT: Final = Format(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
@@ -35,7 +36,7 @@ def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
 
 
 def _session(events: list[tuple[Mapping[str, Any], str]], name: str | None, updated_at: Any) -> SourceConversation:
-    contents, facts = [], []
+    contents, sources = [], list[SourceMessage]()
     for event, place in events:
         content: Any = event.get("content")
         if not has_keys(content, "parts") or not content["parts"] or event.get("partial"):
@@ -47,10 +48,9 @@ def _session(events: list[tuple[Mapping[str, Any], str]], name: str | None, upda
             }
         )
         usage = event.get("usageMetadata", event.get("usage_metadata"))
-        facts.append(
-            (place, time_of(event.get("timestamp")), event.get("modelVersion", event.get("model_version")), usage)
-        )
-    items = [SourceMessage(message, *facts[index]) for index, message in numbered_messages(contents)]
+        model = event.get("modelVersion", event.get("model_version"))
+        sources.append(SourceMessage({}, place, time_of(event.get("timestamp")), model, usage))
+    items = [replace(sources[index], message=message) for index, message in numbered_messages(contents)]
     return SourceConversation(items=items, id=name, created_at=items[0].at if items else time_of(updated_at))
 
 

@@ -1,4 +1,4 @@
-"""Our own exports (`minutebook export`), and the files of `minutebook chat` before chats were kept in the database.
+"""Our own exports (`minutebook export`), and the files of `minutebook chat` before chats were stored in the database.
 
 An export has a header line for each conversation, then its entries, folds and pins. A chat file has only entries.
 """
@@ -33,7 +33,7 @@ def is_chat_entry(value: Any) -> bool:
 
 @dataclass(slots=True)
 class _Conversation:
-    """The lines of one conversation."""
+    """What was read of one conversation."""
 
     header: Mapping[str, Any]
     place: str = ""
@@ -47,9 +47,11 @@ class _Conversation:
                     shown = tuple(fold["shown"])
                     self.folds.append(Fold(fold["id"], fold["start"], fold["stop"], shown, fold["reason"]))
             elif entry := value.data if is_chat_entry(value.data) else value.data.get("entry"):
-                read_entry = entry_from_json(json.dumps(entry))
-                message = entry_to_provider_message(read_entry)
-                self.items.append(SourceMessage(message, value.place, read_entry.created_at, read_entry.model or None))
+                stored_entry = entry_from_json(json.dumps(entry))
+                message = entry_to_provider_message(stored_entry)
+                self.items.append(
+                    SourceMessage(message, value.place, stored_entry.created_at, stored_entry.model or None)
+                )
         except (MinutebookError, KeyError, TypeError, AttributeError, ValueError) as error:
             source.skip(value.place, f"is not a line of an export ({error})")
 

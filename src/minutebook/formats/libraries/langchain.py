@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, read_each
 from minutebook.formats.messages import assistant, call, result, system, user
-from minutebook.formats.requests.chat import facts_of, messages_of, with_facts
+from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of
 from minutebook.formats.source import Source
 from minutebook.record.message import Message, role_of
 from minutebook.wire.anthropic import to_anthropic
@@ -47,7 +47,9 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 def _conversation(value: Any, place: str) -> SourceConversation:
     messages = value if isinstance(value, list) else messages_of(value) or []
-    items = [_item(message, at) for message, at in zip(messages, list_places(place), strict=False)]
+    items = [
+        _item(message, message_place) for message, message_place in zip(messages, list_places(place), strict=False)
+    ]
     return SourceConversation(items=items, **(facts_of(value) if isinstance(value, Mapping) else {}))
 
 
@@ -73,7 +75,10 @@ def _message(kind: str, data: Mapping[str, Any]) -> Message:
         return result(call_id, content, is_error=data.get("status") == "error")
     if kind != "ai":
         return user(content)
-    calls = [call(used.get("id"), used.get("name"), used.get("args")) for used in data.get("tool_calls") or ()]
+    calls = [
+        call(tool_call.get("id"), tool_call.get("name"), tool_call.get("args"))
+        for tool_call in data.get("tool_calls") or ()
+    ]
     if not calls:
         calls = list((data.get("additional_kwargs") or {}).get("tool_calls") or ())
     reasoning = (data.get("additional_kwargs") or {}).get("reasoning_content")
@@ -99,7 +104,7 @@ def write(conversation: SourceConversation) -> Any:
                 "status": "error" if message.get("is_error") else "success",
             }
         messages.append({"type": kind, "data": data})
-    return {**with_facts(conversation), "messages": messages}
+    return {**fact_fields(conversation), "messages": messages}
 
 
 FORMAT: Final = Format(

@@ -50,8 +50,8 @@ def _items(
     if row["prompt"]:
         yield SourceMessage(user(row["prompt"]), place, at)
     calls = [
-        call(used["tool_call_id"], used["name"], used["arguments"])
-        for used in (_rows(database, "tool_calls", row["id"]) if has_tools else ())
+        call(tool_call["tool_call_id"], tool_call["name"], tool_call["arguments"])
+        for tool_call in (_rows(database, "tool_calls", row["id"]) if has_tools else ())
     ]
     columns = dict(row)
     has_usage = columns.get("input_tokens") is not None
@@ -59,8 +59,8 @@ def _items(
     yield SourceMessage(assistant(row["response"], calls), place, at, row["model"], usage)
 
 
-def _rows(database: sqlite3.Connection, table: str, response: str) -> list[sqlite3.Row]:
-    return database.execute(f"SELECT * FROM {table} WHERE response_id = ? ORDER BY id", (response,)).fetchall()  # noqa: S608 - our own table names
+def _rows(database: sqlite3.Connection, table: str, response_id: str) -> list[sqlite3.Row]:
+    return database.execute(f"SELECT * FROM {table} WHERE response_id = ? ORDER BY id", (response_id,)).fetchall()  # noqa: S608 - our own table names
 
 
 FORMAT: Final = Format(

@@ -43,8 +43,8 @@ def read(source: Source) -> Iterator[SourceConversation]:
 def _conversation(value: list[Any], place: str) -> SourceConversation:
     items = [
         item
-        for index, (message, at) in enumerate(zip(value, list_places(place), strict=False))
-        for item in _items(message, at, is_first=not index)
+        for index, (message, message_place) in enumerate(zip(value, list_places(place), strict=False))
+        for item in _items(message, message_place, is_first=not index)
     ]
     return SourceConversation(items=items, model=next((item.model for item in reversed(items) if item.model), None))
 

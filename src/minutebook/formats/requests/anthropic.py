@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, items_of, list_places, read_each
-from minutebook.formats.requests.chat import facts_of, messages_of, read_message_stream, with_facts, without_messages
+from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
 from minutebook.record.message import leading_system_count, text_of
 from minutebook.wire.read import read_input
@@ -67,8 +67,8 @@ def _is_response(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    first = next(iter(source.sample()), None)
-    if is_message(first) and not _is_response(first):
+    first_value = next(iter(source.sample()), None)
+    if is_message(first_value) and not _is_response(first_value):
         yield read_message_stream(source, is_message, _items)
     else:
         yield from read_each(source, _is_readable, _conversation)
@@ -86,15 +86,16 @@ def _conversation(value: Any, place: str) -> SourceConversation:
         return SourceConversation(items=_items(value, list_places(place)))
     body = value.get("params", value)
     system = body.get("system")
-    leading = [{"role": "system", "content": system}] if system else []
-    items = _items(chain(leading, body["messages"]), chain([f"{place}, system"] * len(leading), list_places(place)))
+    system_messages = [{"role": "system", "content": system}] if system else []
+    system_places = [f"{place}, system"] * len(system_messages)
+    items = _items(chain(system_messages, body["messages"]), chain(system_places, list_places(place)))
     return SourceConversation(items=items, **facts_of(value), data=without_messages(value))
 
 
 def write(conversation: SourceConversation) -> Any:
     messages = conversation.messages
     arguments = anthropic_arguments(messages, as_read=conversation.format == FORMAT.name)
-    data = dict(conversation.data) or with_facts(conversation)
+    data = dict(conversation.data) or fact_fields(conversation)
     body = data.get("params")
     target = dict(body) if isinstance(body, Mapping) else data
     prompt = "\n".join(map(text_of, messages[: leading_system_count(messages)]))

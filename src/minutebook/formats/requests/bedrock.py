@@ -60,12 +60,12 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _block(block: Mapping[str, Any]) -> dict[str, Any]:
     if "toolUse" in block:
-        use = block["toolUse"]
+        tool_use = block["toolUse"]
         return {
             "type": "tool_use",
-            "id": use.get("toolUseId"),
-            "name": use.get("name"),
-            "input": use.get("input") or {},
+            "id": tool_use.get("toolUseId"),
+            "name": tool_use.get("name"),
+            "input": tool_use.get("input") or {},
         }
     if "toolResult" in block:
         result = block["toolResult"]

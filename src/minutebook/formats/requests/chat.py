@@ -61,8 +61,8 @@ def messages_of(value: Any) -> list[Any] | None:
 def matches(value: Any) -> bool:
     messages = messages_of(value)
     if messages is not None:
-        has_own = not messages or any(map(is_message, messages))
-        return has_own and all(map(_is_readable, messages)) and not has_keys(value, "anthropic_version")
+        may_be_chat = not messages or any(map(is_message, messages))
+        return may_be_chat and all(map(_is_readable, messages)) and not has_keys(value, "anthropic_version")
     return is_message(value) or _response_of(value) is not None
 
 
@@ -102,9 +102,9 @@ def chat_items(messages: Iterable[Any], places: Iterable[str]) -> list[SourceMes
 def read_message_stream(
     source: Source,
     matches: Callable[[Any], bool],
-    items: Callable[[Iterable[Any], Iterable[str]], list[SourceMessage]] = items_of,
+    read_items: Callable[[Iterable[Any], Iterable[str]], list[SourceMessage]] = items_of,
 ) -> SourceConversation:
-    """The one conversation of a file whose values are messages, contents or items."""
+    """Read a file whose values are messages (in other APIs: contents or items) of one conversation."""
     values = []
     for value in source.values():
         if matches(value.data):
@@ -113,14 +113,14 @@ def read_message_stream(
             source.skip(value.place, "is not a message of this format")
     while True:
         try:
-            # an element of the array is a message
+            # Each element of the array is a message.
             places = [value.place.replace("element", "message") for value in values]
-            read = items([value.data for value in values], places)
+            items = read_items([value.data for value in values], places)
         except InvalidMessage as error:
             invalid = values.pop(error.index or 0)
             source.skip(invalid.place, str(error))
         else:
-            return SourceConversation(items=read)
+            return SourceConversation(items=items)
 
 
 def _conversation(value: Any, place: str) -> SourceConversation:
@@ -155,26 +155,26 @@ def facts_of(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_messages(value: Mapping[str, Any], name: str = "messages") -> dict[str, Any]:
-    """The fields around the messages. Their place is kept, so that the order of keys is the same when it is written."""
+    """The fields around the messages. The key of the messages stays, with None, to keep the order of the keys."""
     return {key: None if key == name else plain_copy(inner) for key, inner in value.items()}
 
 
 def chat_message(message: Message) -> dict[str, Any]:
-    """The message without what only other formats need."""
+    """The message without the fields that keep details of other formats."""
     return {key: plain_copy(value) for key, value in message.items() if key not in FORMAT_KEYS}
 
 
 def write(conversation: SourceConversation) -> Any:
     messages = list(map(chat_message, conversation.messages))
-    data = dict(conversation.data) or with_facts(conversation)
+    data = dict(conversation.data) or fact_fields(conversation)
     for name in ("body", "params"):
         if "custom_id" in data and isinstance(data.get(name), Mapping):
             return {**data, name: {**data[name], "messages": messages}}
     return {**data, "messages": messages}
 
 
-def with_facts(conversation: SourceConversation) -> dict[str, Any]:
-    """The id, model and title, for a conversation that comes from another format."""
+def fact_fields(conversation: SourceConversation) -> dict[str, Any]:
+    """The id, model and title as fields, for a conversation that was read from another format."""
     facts = {"id": conversation.id, "model": conversation.model, "title": conversation.title}
     return {key: value for key, value in facts.items() if value is not None}
 

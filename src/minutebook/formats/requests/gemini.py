@@ -12,17 +12,16 @@ from minutebook.formats.conversation import (
     list_places,
     read_each,
 )
-from minutebook.formats.requests.chat import facts_of, read_message_stream, with_facts, without_messages
+from minutebook.formats.requests.chat import fact_fields, facts_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
 from minutebook.record.message import leading_system_count, text_of
 from minutebook.wire.gemini import contents_to_messages, gemini_arguments, messages_to_contents, system_message
 
 _PART_KEYS: Final = frozenset(
     {"text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode", "toolCall"}
+    | {"function_call", "function_response", "inline_data", "file_data", "codeExecutionResult", "toolResponse"}
 )
-_SNAKE_KEYS: Final = frozenset(
-    {"function_call", "function_response", "inline_data", "file_data", "codeExecutionResult", "toolResponse"}
-)
+"""Each part of a content has one of these keys."""
 
 
 def is_content(value: Any) -> bool:
@@ -31,8 +30,7 @@ def is_content(value: Any) -> bool:
         and value.get("role", "user") in {"user", "model", "function"}
         and isinstance(value.get("parts"), list)
         and all(
-            isinstance(part, Mapping) and part.keys() & (_PART_KEYS | _SNAKE_KEYS) and "type" not in part
-            for part in value["parts"]
+            isinstance(part, Mapping) and part.keys() & _PART_KEYS and "type" not in part for part in value["parts"]
         )
     )
 
@@ -74,7 +72,7 @@ def write(conversation: SourceConversation) -> Any:
     prompt = "\n\n".join(map(text_of, messages[: leading_system_count(messages)]))
     if data and (original["content"] if original else "") == prompt:
         return {**data, "contents": messages_to_contents(messages)}
-    return {**(data or with_facts(conversation)), **gemini_arguments(messages)}
+    return {**(data or fact_fields(conversation)), **gemini_arguments(messages)}
 
 
 FORMAT: Final = Format(

@@ -13,24 +13,23 @@ from minutebook.formats.conversation import (
     read_each,
 )
 from minutebook.formats.messages import system, user
-from minutebook.formats.requests.chat import facts_of, read_message_stream, with_facts, without_messages
+from minutebook.formats.requests.chat import fact_fields, facts_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
 from minutebook.record.message import leading_system_count, text_of
 from minutebook.wire.responses import message_to_items
 from minutebook.wire.write import responses_arguments
 
-_ITEM_KINDS: Final = (
+_ITEM_TYPE_ENDINGS: Final = (
     "_call",
     "_output",
     "_call_output",
     "reasoning",
     "item_reference",
     "compaction",
-    "mcp_",
     "additional_tools",
 )
 _MESSAGE_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "input_file", "refusal", "summary_text"})
-_LISTS: Final = ("input", "items", "output", "data")
+_LIST_NAMES: Final = ("input", "items", "output", "data")
 
 
 def is_item(value: Any) -> bool:
@@ -40,7 +39,7 @@ def is_item(value: Any) -> bool:
     kind = value.get("type")
     if isinstance(kind, str) and kind != "message":
         return ("role" not in value or kind == "additional_tools") and (
-            kind.startswith("mcp_") or kind.endswith(_ITEM_KINDS)
+            kind.startswith("mcp_") or kind.endswith(_ITEM_TYPE_ENDINGS)
         )
     content = value.get("content")
     if value.get("role") not in {"user", "assistant", "system", "developer"} or value.keys() & {"tool_calls", "parts"}:
@@ -55,7 +54,7 @@ def _items(value: Any) -> tuple[str, list[Any]] | None:
     """The name and the value of the list of items in a request or response."""
     if isinstance(value, list):
         return "", value
-    for name in _LISTS if isinstance(value, Mapping) else ():
+    for name in _LIST_NAMES if isinstance(value, Mapping) else ():
         if isinstance(value.get(name), list):
             return name, value[name]
     return (
@@ -66,10 +65,10 @@ def _items(value: Any) -> tuple[str, list[Any]] | None:
 
 
 def matches(value: Any) -> bool:
-    found = _items(value)
-    if found is None:
+    named_items = _items(value)
+    if named_items is None:
         return is_item(value)
-    name, items = found
+    name, items = named_items
     is_named = name in {"input", "output"} or (name == "data" and value.get("object") == "list") or name == "items"
     return bool(items) and all(map(is_item, items)) and (is_named or any("type" in item for item in items))
 
@@ -90,16 +89,16 @@ def _conversation(value: Any, place: str) -> SourceConversation:
     if isinstance(instructions, str) and instructions and name != "output":
         messages.insert(0, SourceMessage(system(instructions), f"{place}, instructions"))
     if name == "output" and messages and isinstance(value.get("usage"), Mapping):
-        last = messages[-1]
-        messages[-1] = SourceMessage(last.message, last.place, None, value.get("model"), value["usage"])
+        answer = messages[-1]
+        messages[-1] = SourceMessage(answer.message, answer.place, None, value.get("model"), value["usage"])
     return SourceConversation(items=messages, **facts_of(value), data=without_messages(value, name))
 
 
 def write(conversation: SourceConversation) -> Any:
     messages, data = conversation.messages, dict(conversation.data)
-    name = next((name for name in _LISTS if name in data and data[name] is None), None)
+    name = next((name for name in _LIST_NAMES if name in data and data[name] is None), None)
     if name is None:
-        return {**with_facts(conversation), **responses_arguments(messages)}
+        return {**fact_fields(conversation), **responses_arguments(messages)}
     leading = leading_system_count(messages) if data.get("instructions") == text_of(messages[0]) else 0
     items = [item for message in messages[min(leading, 1) :] for item in message_to_items(message)]
     return {**data, name: items}

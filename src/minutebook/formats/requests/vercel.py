@@ -39,7 +39,12 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 def _conversation(value: Any, place: str) -> SourceConversation:
     messages = messages_of(value) or []
-    items = [item for message, at in zip(messages, list_places(place), strict=False) for item in _items(message, at)]
+    places = list_places(place)
+    items = [
+        item
+        for message, message_place in zip(messages, places, strict=False)
+        for item in _items(message, message_place)
+    ]
     return SourceConversation(items=items, **(facts_of(value) if isinstance(value, Mapping) else {}))
 
 
@@ -54,7 +59,9 @@ def _messages(message: Mapping[str, Any]) -> Iterator[Message]:
     parts = message.get("parts")
     if not isinstance(parts, list):
         parts = [{"type": "text", "text": message.get("content") or ""}]
-        parts = [{"type": "dynamic-tool", **_invocation(used)} for used in message["toolInvocations"]] + parts
+        parts = [
+            {"type": "dynamic-tool", **_tool_part(invocation)} for invocation in message["toolInvocations"]
+        ] + parts
     if message["role"] == "system":
         yield system("\n".join(part["text"] for part in parts if part["type"] == "text"))
     elif message["role"] == "user":
@@ -64,8 +71,14 @@ def _messages(message: Mapping[str, Any]) -> Iterator[Message]:
             yield from _step_messages(step)
 
 
-def _invocation(used: Mapping[str, Any]) -> dict[str, Any]:
-    return {**used, "input": used.get("args"), "output": used.get("result"), "state": used.get("state")}
+def _tool_part(invocation: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool invocation of version 4 with the field names of version 5."""
+    return {
+        **invocation,
+        "input": invocation.get("args"),
+        "output": invocation.get("result"),
+        "state": invocation.get("state"),
+    }
 
 
 def _steps(parts: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:

@@ -233,7 +233,7 @@ class ApiKeys:
         Raises:
             InvalidSetting: an argument is invalid.
         """
-        new = new_key(
+        created = new_key(
             self._now(),
             name=name,
             tenant=tenant,
@@ -245,10 +245,10 @@ class ApiKeys:
         )
         with suppress(VersionConflict):
             await self._store.append(_CONVERSATION, [], expected_version=0)
-        body = new.key.model_dump(mode="json", exclude={"ends_at", "last_used_at"})
-        await self._store.put_document(_CONVERSATION, NewDocument(_KEY, new.key.id, body))
+        body = created.key.model_dump(mode="json", exclude={"ends_at", "last_used_at"})
+        await self._store.put_document(_CONVERSATION, NewDocument(_KEY, created.key.id, body))
         self._any_exist = None
-        return new
+        return created
 
     async def list(self) -> list[ApiKey]:
         """Every key, oldest first, including revoked and expired ones."""
@@ -293,24 +293,24 @@ class ApiKeys:
         """
         if not 0 <= overlap_seconds < float("inf"):
             raise InvalidSetting("overlap_seconds", overlap_seconds, "0 or more")
-        old = await self.get(key_id)
+        old_key = await self.get(key_id)
         at = self._now()
-        if old.state(at) != "active":
+        if old_key.state(at) != "active":
             raise InvalidSetting("key", key_id, "a key that was not revoked or rotated before and has not expired")
-        settings = old.model_dump(include=_COPIED_FIELDS)
-        if old.expires_at is not None:
-            settings["expires_at"] = at + (old.expires_at - old.created_at)
-        new = await self.create(**settings)
+        settings = old_key.model_dump(include=_COPIED_FIELDS)
+        if old_key.expires_at is not None:
+            settings["expires_at"] = at + (old_key.expires_at - old_key.created_at)
+        replacement = await self.create(**settings)
         ends_at = at + timedelta(seconds=overlap_seconds)
         try:
             # No replace=True: a concurrent revocation or rotation of the key wins.
-            end = {"at": ends_at.isoformat(), "rotated_to": new.key.id}
+            end = {"at": ends_at.isoformat(), "rotated_to": replacement.key.id}
             await self._store.put_document(_CONVERSATION, NewDocument(_END, key_id, end))
         except DocumentExists:
-            await self._store.delete_document(_KEY, new.key.id)
+            await self._store.delete_document(_KEY, replacement.key.id)
             raise InvalidSetting("key", key_id, "a key that is not being revoked or rotated concurrently") from None
         self._cache.pop(key_id, None)
-        return new
+        return replacement
 
     async def verify(self, token: str) -> Caller:
         """The caller with this token.
@@ -333,8 +333,8 @@ class ApiKeys:
         return key.caller()
 
     @property
-    def is_known(self) -> bool:
-        """Whether the keys were read since the start."""
+    def was_read(self) -> bool:
+        """Whether keys were read from the store since the service was started."""
         return self._any_exist is not None or bool(self._cache)
 
     async def any(self) -> bool:

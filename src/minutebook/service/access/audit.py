@@ -23,8 +23,8 @@ from minutebook.wire.chat import provider_message_to_entry
 AuditAction = Literal["key.create", "key.revoke", "key.rotate", "erase", "undo", "fork", "config.reload"]
 _LOG: Final = logging.getLogger("minutebook.audit")
 _CONVERSATION: Final = "audit"
-_PAGE: Final = 500
-_EVALUATION: Final = uuid5(NAMESPACE_URL, "minutebook:audit")
+_PAGE_SIZE: Final = 500
+_EVALUATION_ID: Final = uuid5(NAMESPACE_URL, "minutebook:audit")
 MAX_TARGET_CHARACTERS: Final = 512
 
 
@@ -66,8 +66,8 @@ class AuditLog:
             "key_id": caller.key_id,
         }
         message = {"role": "user", "content": json.dumps(fields, sort_keys=True)}
-        stored = provider_message_to_entry(message, evaluation_id=_EVALUATION, sequence=0, created_at=at)
-        version = await self._store.append(_CONVERSATION, [stored])
+        stored_entry = provider_message_to_entry(message, evaluation_id=_EVALUATION_ID, sequence=0, created_at=at)
+        version = await self._store.append(_CONVERSATION, [stored_entry])
         entry = AuditEntry(version - 1, **fields)
         _LOG.info("audit", extra=asdict(entry))
         return entry
@@ -76,11 +76,11 @@ class AuditLog:
         """The actions from number `since` on, oldest first."""
         while True:
             try:
-                loaded = await self._store.load(_CONVERSATION, since=since, limit=_PAGE)
+                loaded = await self._store.load(_CONVERSATION, since=since, limit=_PAGE_SIZE)
             except ConversationNotFound:
                 return
-            for position, stored in zip(loaded.positions, loaded.entries, strict=True):
-                yield AuditEntry(position, **json.loads(stored.content or ""))
+            for position, stored_entry in zip(loaded.positions, loaded.entries, strict=True):
+                yield AuditEntry(position, **json.loads(stored_entry.content or ""))
             if not loaded.entries:
                 return
             since = loaded.positions[-1] + 1

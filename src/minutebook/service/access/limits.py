@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from minutebook.errors import ConversationNotFound, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import RESERVED_TENANT, Caller
-from minutebook.service.access.rate_limit import RequestRates, put_tally, tally_of
+from minutebook.service.access.rate_limit import RequestRates, counts_conversation, put_counts
 from minutebook.service.http.errors import DO_NOT_RETRY
 from minutebook.service.http.responses import iterate_pages
 from minutebook.store.base import ConversationStore
@@ -79,8 +79,8 @@ class QuotaExhausted:
     """Why no tokens can be reserved."""
 
     retry_seconds: float
-    for_today: bool
-    """Whether the quota is used up. If not, requests in progress have reserved the rest and may return some of it."""
+    is_used_up: bool
+    """Whether the tokens of the day were used. If not, requests in progress have reserved the rest, and may not need it."""
 
 
 class TokenQuota:
@@ -160,12 +160,12 @@ class TokenQuota:
 
     def _exhausted(self, day: _KeyDay, limit: int) -> QuotaExhausted:
         if day.others_used + day.used < limit:
-            return QuotaExhausted(1.0, for_today=False)
-        return QuotaExhausted(max(1.0, (day.ends_at - self.clock()).total_seconds()), for_today=True)
+            return QuotaExhausted(1.0, is_used_up=False)
+        return QuotaExhausted(max(1.0, (day.ends_at - self.clock()).total_seconds()), is_used_up=True)
 
     async def _read_others(self, day: _KeyDay) -> None:
         """Read what other replicas have claimed and used, including replicas that no longer run."""
-        conversation, claimed, used = tally_of(day.key_id), 0, 0
+        conversation, claimed, used = counts_conversation(day.key_id), 0, 0
         with suppress(ConversationNotFound):
             async for document in iterate_pages(
                 lambda cursor: self.store.documents(conversation, _KIND, cursor=cursor, limit=MAX_PAGE_ITEMS)
@@ -185,7 +185,7 @@ class TokenQuota:
             expires_at=day.ends_at + timedelta(days=1),
             replace=True,
         )
-        await put_tally(self.store, day.key_id, document)
+        await put_counts(self.store, day.key_id, document)
         day.claimed, day.stored_used = claimed, used
 
     def _today(self, key_id: str) -> _KeyDay:
@@ -233,10 +233,11 @@ class Limiter:
         limit = caller.requests_per_minute or self.requests_per_minute
         if caller.key_id is None or limit is None:
             return
-        wait = self._rates.take(caller.key_id, limit)
-        if wait:
-            problem = f"This API key exceeded its limit of {limit} requests per minute. Retry in {math.ceil(wait)} s."
-            headers = (("retry-after", str(math.ceil(wait))), ("retry-after-ms", str(math.ceil(wait * 1_000))))
+        wait_seconds = self._rates.take(caller.key_id, limit)
+        if wait_seconds:
+            seconds, milliseconds = math.ceil(wait_seconds), math.ceil(wait_seconds * 1_000)
+            problem = f"This API key exceeded its limit of {limit} requests per minute. Retry in {seconds} s."
+            headers = (("retry-after", str(seconds)), ("retry-after-ms", str(milliseconds)))
             raise RequestRefused(429, problem, "rate_limit_exceeded", None, headers)
 
     @asynccontextmanager
@@ -293,7 +294,7 @@ class Limiter:
 def _quota_error(exhausted: QuotaExhausted, limit: int) -> RequestRefused:
     seconds = math.ceil(exhausted.retry_seconds)
     headers = (("retry-after", str(seconds)),)
-    if exhausted.for_today:
+    if exhausted.is_used_up:
         problem = f"This API key has used its daily limit of {limit} tokens (UTC). Retry in {seconds} s."
         return RequestRefused(429, problem, "tokens_per_day_exceeded", None, (*headers, *DO_NOT_RETRY.items()))
     problem = (

@@ -23,7 +23,7 @@ from minutebook.store.types import NewDocument
 _KIND: Final = "rate"
 _MINUTE: Final = 60.0
 _SLOT_SECONDS: Final = 5
-"""Requests are counted in slots of this length. Those of the last minute are exchanged: earlier ones are refilled."""
+"""Requests are counted in slots of this length. The slots of the last minute are exchanged: older requests no longer count."""
 
 
 class TokenBucket:
@@ -82,7 +82,7 @@ class RequestRates:
         """Store the counts of this replica, and deduct those of the others. Keys without recent requests are skipped.
 
         Raises:
-            StoreUnavailable: the database is unavailable. The next call makes up for it.
+            StoreUnavailable: the database is unavailable. The next call exchanges these counts too.
         """
         first_slot = self._slot() - math.ceil(_MINUTE / _SLOT_SECONDS)
         for key_id, counts in list(self._counts.items()):
@@ -94,13 +94,15 @@ class RequestRates:
             body = {"replica": self._replica, "counts": {str(slot): count for slot, count in recent.items()}}
             expires_at = self._clock() + timedelta(days=1)
             document = NewDocument(_KIND, f"{key_id}:{self._replica}", body, expires_at=expires_at, replace=True)
-            await put_tally(self._store, key_id, document)
+            await put_counts(self._store, key_id, document)
             await self._deduct_others(key_id, first_slot)
         self._deducted = {pair: counts for pair, counts in self._deducted.items() if pair[0] in self._counts}
 
     async def _deduct_others(self, key_id: str, first_slot: int) -> None:
         async for document in iterate_pages(
-            lambda cursor: self._store.documents(tally_of(key_id), _KIND, cursor=cursor, limit=MAX_PAGE_ITEMS)
+            lambda cursor: self._store.documents(
+                counts_conversation(key_id), _KIND, cursor=cursor, limit=MAX_PAGE_ITEMS
+            )
         ):
             replica = document.body["replica"]
             if replica != self._replica:
@@ -113,14 +115,14 @@ class RequestRates:
         return int(self._clock().timestamp() // _SLOT_SECONDS)
 
 
-def tally_of(key_id: str) -> str:
+def counts_conversation(key_id: str) -> str:
     """The conversation with the documents that count the requests and tokens of a key."""
     return f"tally:{key_id}"
 
 
-async def put_tally(store: ConversationStore, key_id: str, document: NewDocument) -> None:
+async def put_counts(store: ConversationStore, key_id: str, document: NewDocument) -> None:
     """Store a count of a key. The key's conversation is created if it does not exist."""
-    conversation = tally_of(key_id)
+    conversation = counts_conversation(key_id)
     try:
         await store.put_document(conversation, document)
     except ConversationNotFound:

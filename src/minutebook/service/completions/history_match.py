@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from minutebook.conversation.trimming import is_trimmed
 from minutebook.record.message import Message, call_ids, is_system, is_user, result_id, role_of
@@ -45,16 +45,17 @@ def match_history(
 ) -> HistoryMatch:
     """How the sent messages continue a record, both without their leading system messages.
 
-    `has_system` means that both have leading system messages: then a single user message is the edited first one. With `may_be_auxiliary`, a single message that is not in the record is an auxiliary request, such as one for a title.
+    `has_system` means that both have leading system messages: then a single user message is the edited first one. With
+    `may_be_auxiliary`, a single message that is not in the record is an auxiliary request, such as one for a title.
     """
     if resend == "new":
         return HistoryMatch("partial", len(record), tuple(sent))
     trimmed = {result_id(message) for message in record if is_trimmed(message)}
-    shared, used, resent = _shared_prefix(sent, record, trimmed)
-    if shared == len(record):
-        return HistoryMatch("appended", shared, tuple(sent[used:]), resent)
-    if used:
-        return HistoryMatch("forked", shared, tuple(sent[used:]), resent)
+    prefix = _shared_prefix(sent, record, trimmed)
+    if prefix.record_count == len(record):
+        return HistoryMatch("appended", prefix.record_count, tuple(sent[prefix.sent_count :]), prefix.resent)
+    if prefix.sent_count:
+        return HistoryMatch("forked", prefix.record_count, tuple(sent[prefix.sent_count :]), prefix.resent)
     if may_be_auxiliary and _may_be_only_new_messages(sent):
         return HistoryMatch("auxiliary", len(record), tuple(sent))
     if resend == "auto":
@@ -69,26 +70,33 @@ def match_history(
     return HistoryMatch("forked", 0, tuple(sent))
 
 
-def _shared_prefix(
-    sent: Sequence[Message], record: Sequence[Message], trimmed: Collection[str]
-) -> tuple[int, int, dict[int, Message]]:
-    """The number of messages that both begin with, in the record and in the request, and the client's changed copies.
+class _SharedPrefix(NamedTuple):
+    """The messages that a record and a request both begin with."""
 
-    Messages of tool exchanges that the client omitted are skipped in the record.
-    """
+    record_count: int
+    """Their number in the record, with the messages that the client omitted."""
+    sent_count: int
+    """Their number in the request."""
+    resent: dict[int, Message]
+    """Index in the record → the client's copy of that message, where it differs."""
+
+
+def _shared_prefix(sent: Sequence[Message], record: Sequence[Message], trimmed: Collection[str]) -> _SharedPrefix:
+    """The messages that both begin with. Messages of tool exchanges that the client omitted are skipped in the record."""
     resent: dict[int, Message] = {}
-    index = used = 0
-    while used < len(sent):
-        position, message = _skip_omitted(sent[used], record, index, trimmed), sent[used]
-        if position == len(record):
-            return index if _has_open_calls(record[index:]) else position, used, resent
-        if not is_same(record[position], message, trimmed):
+    index = sent_count = 0
+    while sent_count < len(sent):
+        message = sent[sent_count]
+        next_index = _skip_omitted(message, record, index, trimmed)
+        if next_index == len(record):
+            return _SharedPrefix(index if _has_open_calls(record[index:]) else next_index, sent_count, resent)
+        if not is_same(record[next_index], message, trimmed):
             # A changed answer replaces the one after the tool exchange. Before a user message the exchange is dropped, too.
-            return position if role_of(message) == "assistant" else index, used, resent
-        if message != record[position] and call_ids(message) == call_ids(record[position]):
-            resent[position] = message
-        index, used = position + 1, used + 1
-    return index, used, resent
+            return _SharedPrefix(next_index if role_of(message) == "assistant" else index, sent_count, resent)
+        if message != record[next_index] and call_ids(message) == call_ids(record[next_index]):
+            resent[next_index] = message
+        index, sent_count = next_index + 1, sent_count + 1
+    return _SharedPrefix(index, sent_count, resent)
 
 
 def _skip_omitted(message: Message, record: Sequence[Message], index: int, trimmed: Collection[str]) -> int:

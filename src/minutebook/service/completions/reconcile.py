@@ -3,8 +3,9 @@
 A client can name its conversation in several ways. The field `user`, a cache key or the text of the first message
 do not identify a conversation, because unrelated clients can send the same values.
 
-Clients resend their history with each request, see `history_match`. When an earlier message was edited, the record keeps the messages after it, and the conversation continues in a fork. The client knows only the id of
-the first conversation, so the fork is found by comparing messages.
+Clients resend their history with each request, see `history_match`. When an earlier message was edited, the record keeps
+the messages after it, and the conversation continues in a fork. The client knows only the id of the first conversation, so
+the fork is found by comparing messages.
 """
 
 import re
@@ -67,8 +68,8 @@ def resend_of(headers: Mapping[str, str], default: Resend = "auto") -> Resend:
     """
     value = headers.get("x-history-resend")
     if value is None:
-        is_known = "x-openwebui-chat-id" in headers or _RESENDING_AGENTS.match(headers.get("user-agent", ""))
-        return "all" if default == "auto" and is_known else default
+        sends_all = "x-openwebui-chat-id" in headers or _RESENDING_AGENTS.match(headers.get("user-agent", ""))
+        return "all" if default == "auto" and sends_all else default
     if value not in get_args(Resend):
         problem = f"X-History-Resend must be one of {', '.join(get_args(Resend))}."
         raise RequestRefused(400, problem, "invalid_resend", "X-History-Resend")
@@ -101,6 +102,11 @@ def _named_conversation(headers: Mapping[str, str], body: Mapping[str, Any]) -> 
 
 
 def valid_id(value: object, param: str) -> str:
+    """Return a conversation id that a client sent. `param` is the field or header with the id.
+
+    Raises:
+        RequestRefused: the id is too long or not printable.
+    """
     if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARACTERS or not value.isprintable():
         problem = f"{param} must be 1 to {MAX_ID_CHARACTERS} printable characters."
         raise RequestRefused(400, problem, "invalid_conversation_id", param)
@@ -247,9 +253,9 @@ async def fork_branch(
     await store.fork(branch.id, fork_id, at=branch.loaded.start + boundary)
     await store.put_document(root_id, NewDocument(BRANCH, fork_id, {"of": branch.id, "at": boundary}))
     await store.set_labels(root_id, {BRANCH: fork_id})
-    leading = () if boundary else system_messages or messages[:stored_count]
-    repeated = messages[max(boundary, stored_count) : shared]
-    match = replace(branch.match, new_messages=(*leading, *repeated, *branch.match.new_messages))
+    leading_messages = () if boundary else system_messages or messages[:stored_count]
+    repeated_messages = messages[max(boundary, stored_count) : shared]
+    match = replace(branch.match, new_messages=(*leading_messages, *repeated_messages, *branch.match.new_messages))
     fork = await store.load(fork_id)
     return HistoryBranch(fork_id, replace(fork, entries=branch.loaded.entries[: len(fork.entries)]), match)
 

@@ -91,8 +91,8 @@ async def create_completion(
     service: CurrentService, request: Request, chat_request: ChatRequest, caller: MayChat
 ) -> Response:
     """Create a chat completion. New messages are added to the record, and the model gets the view that fits."""
-    sent: dict[str, Any] = await request.json()
-    body = {**sent, "model": service.model_of(chat_request.model)}
+    sent_body: dict[str, Any] = await request.json()
+    body = {**sent_body, "model": service.model_of(chat_request.model)}
     headers = dict(request.headers)
     identity = _identity(service, headers, body)
     conversation = identity.conversation if identity else None
@@ -104,7 +104,7 @@ async def create_completion(
         run=Run(new_id("chatcmpl"), caller.tenant, conversation),
         identity=identity or Identity(""),
         body=body,
-        unchanged_body=await request.body() if sent.get("model") else None,
+        unchanged_body=await request.body() if sent_body.get("model") else None,
         idempotency_key=idempotency_key_of(caller, scope, headers, await request.body()),
         authorization=upstream_key(service, request),
         recipient=recipient,

@@ -11,7 +11,7 @@ from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
 from minutebook.record.message import Message, leading_system_count, role_of
-from minutebook.service.answer_job import AnswerJob, failure_fields, longest_answer, tool_tokens
+from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens, tool_tokens
 from minutebook.service.completions.history_match import HistoryMatch
 from minutebook.service.completions.reconcile import (
     HistoryBranch,
@@ -52,6 +52,7 @@ class ChatJob(AnswerJob):
     auxiliary: bool = False
     """The client declares that the request is not part of the conversation."""
     recorded: bool = True
+    """Whether the messages and the answer are stored."""
     result: dict[str, Any] | None = None
     """The completion, if it is not streamed. Set when the run has ended."""
 
@@ -96,8 +97,8 @@ class ChatJob(AnswerJob):
             lease = await leases.enter_async_context(self.lease(branch.id))
             self.headers["x-conversation-branch"] = branch.id
         new_messages, limits = branch.match.new_messages, self.service.config.limits
-        stored = 0 if branch.loaded is None else branch.loaded.conversation.length
-        require_room(stored + len(new_messages) + 1, limits)
+        stored_length = 0 if branch.loaded is None else branch.loaded.conversation.length
+        require_room(stored_length + len(new_messages) + 1, limits)
         require_item_sizes(new_messages, "messages", limits)
         call = await self._call(branch, lease.lease)
         documents = [self.idempotency_key.document(call.call.request_id)]
@@ -138,20 +139,20 @@ class ChatJob(AnswerJob):
     async def _call(self, branch: HistoryBranch, lease: Lease) -> ModelCall:
         model, messages = self.body["model"], self.body["messages"]
         system_count = leading_system_count(messages)
-        exists = branch.loaded is not None and branch.loaded.conversation.length
+        has_messages = branch.loaded is not None and branch.loaded.conversation.length
         settings = self.settings(
             branch.id,
             model,
             lease=lease,
             overhead_tokens=tool_tokens(model, self.body.get("tools")),
-            instructions=messages[:system_count] if system_count and exists else None,
+            instructions=messages[:system_count] if system_count and has_messages else None,
             reconcile=branch.match.decision,
         )
         return await self.model_call(settings, branch.loaded, branch.match.new_messages)
 
     async def _answer(self, call: ModelCall, lease: RenewedLease) -> list[bytes]:
         """Call the model and store its answer; return the last events."""
-        completion, max_tokens = CompletionAccumulator(), longest_answer(self.service, call.call.model, self.body)
+        completion, max_tokens = CompletionAccumulator(), max_answer_tokens(self.service, call.call.model, self.body)
         try:
             last_events = await self.call_model(
                 call, completion, lambda: self._attempt(call, completion), max_output_tokens=max_tokens
@@ -160,8 +161,8 @@ class ChatJob(AnswerJob):
             await self.finish(call, call.entries([completion.message]), outcome, lease=lease)
         except BaseException as error:
             # A partial answer is stored in the minutes only: the conversation cannot continue from it.
-            partial = completion.message.get("content") or None
-            await call.fail({**failure_fields(error), "partial": partial})
+            partial_text = completion.message.get("content") or None
+            await call.fail({**failure_fields(error), "partial": partial_text})
             raise
         return last_events
 
@@ -198,7 +199,7 @@ class ChatJob(AnswerJob):
         sent_tokens = 0
         if self.service.limiter.limits_tokens(self.caller):
             sent_tokens = await asyncio.to_thread(self._count_sent_tokens)
-        max_tokens = longest_answer(self.service, model, self.body)
+        max_tokens = max_answer_tokens(self.service, model, self.body)
         async with self.spend_tokens(model, completion, lambda: sent_tokens, max_tokens):
             if not self.body.get("stream"):
                 self.result = await self.service.upstream.complete(body, authorization=self.authorization)

@@ -20,7 +20,9 @@ _LOG: Final = logging.getLogger("minutebook.service")
 FILE_NAME: Final = "llm_config.yaml"
 CONFIG_VARIABLE: Final = "MINUTEBOOK_CONFIG"
 _PASSWORD: Final = re.compile(r"(://[^/?#@:]*:)[^/?#]*@")
-_PERSIST: Final = tuple(f"conversation.retention.{name}" for name in ("persist_tool_invocations", "tool_persistence"))
+_PERSISTENCE_KEYS: Final = tuple(
+    f"conversation.retention.{name}" for name in ("persist_tool_invocations", "tool_persistence")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +90,15 @@ def load_config(
     warnings = sources.prefer_retention()
     config = sources.config()
     if sources.problems:
-        first, *others = sorted(sources.problems, key=lambda problem: (problem.line or 0, problem.column or 0))
-        raise InvalidConfig(first.file, first.line, first.column, first.key, first.problem, first.hint, others)
+        problems = sorted(sources.problems, key=lambda problem: (problem.line or 0, problem.column or 0))
+        first = problems[0]
+        raise InvalidConfig(first.file, first.line, first.column, first.key, first.problem, first.hint, problems[1:])
     origins = {
         dotted_key(location): origin
         for location, _ in leaf_values(config.model_dump())
         if (origin := sources.origin_of(location)) is not None
     }
-    for key, other_key in (_PERSIST, _PERSIST[::-1]):
+    for key, other_key in (_PERSISTENCE_KEYS, _PERSISTENCE_KEYS[::-1]):
         if key in origins:  # each of the two determines the other
             origins.setdefault(other_key, origins[key])
     if config.conversation.policy == RETENTION and (origin := sources.origin_of(("conversation", "retention"))):

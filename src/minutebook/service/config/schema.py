@@ -120,7 +120,7 @@ class DatabaseConfig(Settings):
 
 
 class LimitsConfig(Settings):
-    """Inclusive maximums."""
+    """Maximums of requests and conversations. The maximum itself is allowed."""
 
     body_bytes: Limit = 10 * 1024 * 1024
     header_bytes: Limit = 64 * 1024

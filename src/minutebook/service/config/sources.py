@@ -96,13 +96,13 @@ class Sources:
             if isinstance(node, yaml.MappingNode):
                 members: dict[str, Any] = {}
                 for key, value in node.value:
-                    member = (*location, str(key.value))
-                    if member[-1] in members:
-                        problem = f"is set twice, first in line {self.keys[member].line}"
-                        self.report(member, problem, "remove one of them", position(key))
+                    member_location = (*location, str(key.value))
+                    if member_location[-1] in members:
+                        problem = f"is set twice, first in line {self.keys[member_location].line}"
+                        self.report(member_location, problem, "remove one of them", position(key))
                     else:
-                        self.keys[member] = position(key)
-                        members[str(key.value)] = compose(value, member)
+                        self.keys[member_location] = position(key)
+                        members[str(key.value)] = compose(value, member_location)
                 return members
             self.texts[location] = node.value
             try:
@@ -148,7 +148,7 @@ class Sources:
 
     def set(self, key: str, value: Any, origin: ValueSource, text: str | None = None) -> None:
         """Set a value, overriding earlier sources."""
-        *sections, last = location = key.split(".")
+        *sections, name = location = key.split(".")
         container = self.tree
         for section in sections:
             if container.get(section) is None:
@@ -156,7 +156,7 @@ class Sources:
             if not isinstance(container[section], dict):
                 return  # validation reports that the section is not a mapping
             container = container[section]
-        container[last] = value
+        container[name] = value
         self.origins[tuple(location)], self.texts[tuple(location)] = origin, str(value) if text is None else text
 
     def prefer_retention(self) -> tuple[str, ...]:
@@ -195,7 +195,9 @@ class Sources:
             if is_manager and setting_error.name != "manager":
                 self.report(location, f"is invalid: {setting_error}")
             elif problem_location != ("conversation", "policy") or config.conversation.policy not in policy_names:
-                self._report_setting(location, setting_error)  # a policy that exists but is invalid is reported itself
+                self._report_setting(
+                    location, setting_error
+                )  # an invalid policy was already reported under its own key
         return config
 
     def origin_of(self, location: Location) -> ValueSource | None:

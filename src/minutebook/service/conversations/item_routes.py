@@ -191,11 +191,11 @@ async def _find_position(service: Service, caller: Caller, conversation: Convers
         RequestRefused: the conversation has no such item.
     """
     # Ids of this service contain the position. Ids that a client chose are searched for.
-    store, expected = service.store_of(caller), position_in(item_id)
-    if expected is not None and conversation.first <= expected < conversation.length:
-        loaded = await store.load(conversation.id, since=expected, limit=1)
-        if any(item["id"] == item_id for item in items_at(expected, loaded.entries[0])):
-            return expected
+    store, id_position = service.store_of(caller), position_in(item_id)
+    if id_position is not None and conversation.first <= id_position < conversation.length:
+        loaded = await store.load(conversation.id, since=id_position, limit=1)
+        if any(item["id"] == item_id for item in items_at(id_position, loaded.entries[0])):
+            return id_position
     loaded = await store.load(conversation.id, since=conversation.first)
     for position, entry in zip(loaded.positions, loaded.entries, strict=True):
         if any(item["id"] == item_id for item in items_at(position, entry)):

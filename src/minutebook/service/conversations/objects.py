@@ -91,7 +91,7 @@ def require_item_count(items: Sequence[object], limits: LimitsConfig) -> None:
         raise RequestRefused(400, problem, "too_many_items", "items")
 
 
-async def create(
+async def create_with_items(
     store: ConversationStore,
     conversation_id: str,
     items: Sequence[Item],

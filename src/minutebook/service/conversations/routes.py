@@ -12,7 +12,7 @@ from minutebook.errors import ConversationNotFound, DocumentExists, InvalidSetti
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.conversations.objects import (
     conversation_object,
-    create,
+    create_with_items,
     hold_for_writing,
     metadata_document,
     read_header,
@@ -97,7 +97,7 @@ async def create_conversation(
     if body.metadata:
         documents.append(metadata_document(conversation_id, body.metadata))
     try:
-        conversation = await create(store, conversation_id, items, recipient=recipient, documents=documents)
+        conversation = await create_with_items(store, conversation_id, items, recipient=recipient, documents=documents)
     except DocumentExists:
         raise in_flight_error() from None
     if not idempotency_key.from_header:
@@ -150,14 +150,14 @@ async def _read_page(
         return await store.list(recipient=recipient, status=status, cursor=after, limit=limit)
     cursor: str | None = None
     while True:
-        single = await store.list(recipient=recipient, status=status, cursor=cursor, limit=1)
-        if not single.items or (single.items[0].id != after and single.cursor is None):
+        single_page = await store.list(recipient=recipient, status=status, cursor=cursor, limit=1)
+        if not single_page.items or (single_page.items[0].id != after and single_page.cursor is None):
             raise unknown_cursor()
-        if single.items[0].id == after:
-            if single.cursor is None:
+        if single_page.items[0].id == after:
+            if single_page.cursor is None:
                 return Page((), None)
-            return await store.list(recipient=recipient, status=status, cursor=single.cursor, limit=limit)
-        cursor = single.cursor
+            return await store.list(recipient=recipient, status=status, cursor=single_page.cursor, limit=limit)
+        cursor = single_page.cursor
 
 
 async def _search(service: Service, caller: Caller, q: str, recipient: str | None, limit: int) -> dict[str, Any]:
@@ -250,7 +250,7 @@ async def current_conversation(service: CurrentService, recipient: Recipient, ca
         conversation_id = f"conversation:{recipient}"
         for _ in range(2):  # the second id is new, so creating it cannot fail
             try:
-                conversation = await create(store, conversation_id, (), recipient=recipient)
+                conversation = await create_with_items(store, conversation_id, (), recipient=recipient)
                 break
             except (VersionConflict, ConversationNotFound):  # the id exists and is closed, or was erased
                 conversation = await _find_newest(store, recipient)

@@ -95,9 +95,9 @@ def _refused(error: RequestRefused) -> Failure:
 
 
 def _conversation_busy(error: ConversationBusy) -> Failure:
-    wait = max(50, min(500, int((error.until - datetime.now(UTC)).total_seconds() * 1_000)))
+    milliseconds = max(50, min(500, int((error.until - datetime.now(UTC)).total_seconds() * 1_000)))
     message = "The conversation is leased to another holder; retry later."
-    headers = {"retry-after": "1", "retry-after-ms": str(wait)}
+    headers = {"retry-after": "1", "retry-after-ms": str(milliseconds)}
     return Failure(409, message, "conversation_locked", headers=headers)
 
 

@@ -83,7 +83,7 @@ class RequestMiddleware:
             exchange.status = CLIENT_CLOSED_REQUEST
         # The stream boundary: no traceback and no message that quotes the request may reach the client.
         except Exception as error:
-            if exchange.started:
+            if exchange.response_started:
                 raise  # the response is incomplete: the server closes the connection, so the client notices
             await exchange.fail(failure_of(error))
 
@@ -116,7 +116,7 @@ class _HttpExchange:
     max_body_bytes: int
     max_header_bytes: int
     status: int = 500
-    started: bool = False
+    response_started: bool = False
     bytes_in: int = 0
     bytes_out: int = 0
     _body_too_large: bool = field(default=False)
@@ -126,14 +126,14 @@ class _HttpExchange:
         message = await self._receive()
         if message["type"] == "http.request":
             self.bytes_in += len(message.get("body", b""))
-            if self.bytes_in > self.max_body_bytes and not self.started:
+            if self.bytes_in > self.max_body_bytes and not self.response_started:
                 self._body_too_large = True
                 raise body_too_large(self.max_body_bytes)
         return message
 
     async def send(self, message: Message) -> None:
         """Send a chunk of the response. If the body was too large, status 413 replaces the app's response."""
-        if self._body_too_large and not self.started:
+        if self._body_too_large and not self.response_started:
             await self.fail(failure_of(body_too_large(self.max_body_bytes)))
             return
         if self._body_too_large:
@@ -146,7 +146,7 @@ class _HttpExchange:
 
     async def _send_counted(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.started, self.status = True, message["status"]
+            self.response_started, self.status = True, message["status"]
             MutableHeaders(scope=_with_header_list(message))["x-request-id"] = self.request_id
         elif message["type"] == "http.response.body":
             self.bytes_out += len(message.get("body", b""))

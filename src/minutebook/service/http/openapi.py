@@ -225,9 +225,10 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
         503: "The database is unavailable.",
         504: "The request exceeded its deadline.",
     }
-    always = (400, 401, 403, 413, 415, 429, 503)
+    common_statuses = (400, 401, 403, 413, 415, 429, 503)
     return {
-        status: {"model": ErrorBody, "description": descriptions[status]} for status in sorted({*always, *statuses})
+        status: {"model": ErrorBody, "description": descriptions[status]}
+        for status in sorted({*common_statuses, *statuses})
     }
 
 

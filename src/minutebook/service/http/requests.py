@@ -39,8 +39,8 @@ class Authenticator:
     async def __call__(self, request: Request, _for_openapi: Annotated[Any, Depends(_BEARER)] = None) -> Caller:
         state = request.scope.setdefault("state", {})
         if state.get("authenticator") is self:  # `StrictRoute` calls it before the body is read
-            accepted: Caller = state["caller"]
-            return accepted
+            authenticated_caller: Caller = state["caller"]
+            return authenticated_caller
         service = request.app.state.service
         database = service.config.database
         caller = await authenticate(request, service.keys, tenant=database.tenant, optional=database.optional)
@@ -60,7 +60,7 @@ def require_scope(scope: Scope) -> Any:
 async def authenticate(request: Request, keys: ApiKeys, *, tenant: str, optional: bool = False) -> Caller:
     """The caller of a request. While the service has no keys, any client on this machine is accepted.
 
-    With `optional`, so is it while the database was never available.
+    With `optional`, such a client is also accepted if the database was never available since the start.
 
     Raises:
         RequestRefused: the request has no valid API key.
@@ -69,7 +69,7 @@ async def authenticate(request: Request, keys: ApiKeys, *, tenant: str, optional
         return await _verify_caller(request, keys, tenant=tenant)
     except StoreUnavailable:
         # A service that could not read its keys since its start listens on a loopback address only.
-        if not optional or keys.is_known or not is_local_request(request):
+        if not optional or keys.was_read or not is_local_request(request):
             raise
         return Caller(require_tenant(tenant))
 
@@ -150,8 +150,8 @@ def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return address if mapped is None else mapped
+    ipv4_address = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if ipv4_address is None else ipv4_address
 
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -178,17 +178,19 @@ class StrictRoute(APIRoute):
         fast_path = None if self.dependencies else _fast_path(self.endpoint)
 
         async def handle_strictly(request: Request) -> Response:
-            strict = StrictRequest(request.scope, request.receive)
+            strict_request = StrictRequest(request.scope, request.receive)
             for authenticator in authenticators:
-                await authenticator(strict)
-            body = await strict.body()
-            media_type = strict.headers.get("content-type", "").partition(";")[0].strip().lower()
+                await authenticator(strict_request)
+            body = await strict_request.body()
+            media_type = strict_request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if not body or not (media_type == "application/json" or media_type.endswith("+json")):
-                return await handle(strict)
+                return await handle(strict_request)
             limits = request.app.state.service.config.limits
-            strict.parsed_body = await parse_body(body, max_depth=limits.json_depth, max_values=limits.json_values)
-            response = None if fast_path is None else fast_path(strict)
-            return await handle(strict) if response is None else await response
+            strict_request.parsed_body = await parse_body(
+                body, max_depth=limits.json_depth, max_values=limits.json_values
+            )
+            response = None if fast_path is None else fast_path(strict_request)
+            return await handle(strict_request) if response is None else await response
 
         return handle_strictly
 

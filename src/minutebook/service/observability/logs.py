@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from minutebook.conversation.minutes import HistoryPruned
 
@@ -168,7 +168,7 @@ def json_handler(stream: TextIO | None = None) -> logging.Handler:
 def write_logs_to(stream: TextIO | None = None, *, level: str = "INFO") -> Iterator[logging.Handler]:
     """Write the service's logs to the stream in this block; afterwards the loggers are configured as before."""
     handler = json_handler(stream)
-    previous = {name: _logger_state(name) for name in (*LOGGERS, "uvicorn.access")}
+    previous_states = {name: _logger_state(name) for name in (*LOGGERS, "uvicorn.access")}
     try:
         for name in LOGGERS:
             logger = logging.getLogger(name)
@@ -176,19 +176,25 @@ def write_logs_to(stream: TextIO | None = None, *, level: str = "INFO") -> Itera
             logger.propagate = "." in name
             # HTTP client libraries log URLs at INFO and may log bodies at DEBUG.
             logger.setLevel(level if name.startswith(("minutebook", "uvicorn")) else "WARNING")
-        access = logging.getLogger("uvicorn.access")
-        access.handlers, access.propagate = [], False
+        access_logger = logging.getLogger("uvicorn.access")
+        access_logger.handlers, access_logger.propagate = [], False
         yield handler
     finally:
-        for name, (handlers, propagate, previous_level) in previous.items():
+        for name, state in previous_states.items():
             logger = logging.getLogger(name)
-            logger.handlers, logger.propagate = handlers, propagate
-            logger.setLevel(previous_level)
+            logger.handlers, logger.propagate = state.handlers, state.propagate
+            logger.setLevel(state.level)
 
 
-def _logger_state(name: str) -> tuple[list[logging.Handler], bool, int]:
+class _LoggerState(NamedTuple):
+    handlers: list[logging.Handler]
+    propagate: bool
+    level: int
+
+
+def _logger_state(name: str) -> _LoggerState:
     logger = logging.getLogger(name)
-    return list(logger.handlers), logger.propagate, logger.level
+    return _LoggerState(list(logger.handlers), logger.propagate, logger.level)
 
 
 def _message_of(record: logging.LogRecord) -> str:

@@ -19,7 +19,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation, StoredFold
 from minutebook.tokens.models import ModelInfo
 
-_STRATEGY: Final = "hybrid"
+_DEFAULT_STRATEGY: Final = "hybrid"
 """The strategy if the policy has none."""
 
 
@@ -33,14 +33,14 @@ class RequestedCompaction:
     reason: str
 
 
-async def compact_above(
+async def compact_above_threshold(
     service: Service, store: ConversationStore, continued: ContinuedConversation, threshold: int, model: str
 ) -> ContinuedConversation:
     """Fold old messages of a conversation with more tokens than `threshold`, and load it again."""
     if continued.loaded is None:
         return continued
     source = ViewSource(continued.loaded, (), counter=counter_of(model), whole_record=True)
-    strategy = service.policy(model).strategy or strategy_named(_STRATEGY)
+    strategy = service.policy(model).strategy or strategy_named(_DEFAULT_STRATEGY)
     storage = FoldStorage(store, continued.conversation, source.folds)
     window = ModelInfo(model, max_input_tokens=threshold)
     manager = CompactionManager(strategy, window, folds=source.folds, save_fold=storage.save)

@@ -96,7 +96,7 @@ def input_items(sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsCo
             problem = f"input[{index}]: item references are not supported. Send the item, or set `conversation`."
             raise RequestRefused(400, problem, "unsupported_item", f"input[{index}]")
         if kind == "compaction":
-            items += expanded_compaction(item)
+            items += items_of_compaction(item)
         else:
             items.append(_message_item(item) if kind == "message" else dict(item))
     return items
@@ -151,7 +151,7 @@ def compaction_item(messages: Sequence[Message], compaction_id: str) -> Item:
     return {"id": compaction_id, "type": "compaction", "encrypted_content": f"{_COMPACTION_PREFIX}{text}"}
 
 
-def expanded_compaction(item: Mapping[str, Any]) -> list[Item]:
+def items_of_compaction(item: Mapping[str, Any]) -> list[Item]:
     """The items in a compaction item of this service. A compaction item of another service is returned unchanged.
 
     Raises:

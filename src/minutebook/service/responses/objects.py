@@ -154,11 +154,11 @@ async def stream_response(service: Service, caller: Caller, response_id: str, af
             async for event in run.stream(after + 1, heartbeat_seconds=heartbeat_seconds):
                 yield event
             return
-    end = asyncio.ensure_future(wait_for_response(service, caller, response_id))
+    end_task = asyncio.ensure_future(wait_for_response(service, caller, response_id))
     try:
-        while not (await asyncio.wait({end}, timeout=heartbeat_seconds))[0]:
+        while not (await asyncio.wait({end_task}, timeout=heartbeat_seconds))[0]:
             yield PING
     finally:
-        end.cancel()
-    for event in (await load_response(store, end.result())).events(after=after):
+        end_task.cancel()
+    for event in (await load_response(store, end_task.result())).events(after=after):
         yield event

@@ -97,9 +97,9 @@ async def create_response(
         expected_version=expected_version_of(if_match, body.expected_version),
     )
     try:
-        earlier = None if body.store is False else await _replay_earlier(service, job)
-        if earlier is not None:
-            return earlier
+        earlier_answer = None if body.store is False else await _replay_earlier(service, job)
+        if earlier_answer is not None:
+            return earlier_answer
         service.runs.start(job.run, job.execute())
         return await _respond(service, job, request)
     except StoreUnavailable:

@@ -21,7 +21,7 @@ from minutebook.errors import (
     StoreUnavailable,
 )
 from minutebook.record.message import Message, leading_system_count
-from minutebook.service.answer_job import failure_fields, longest_answer, tool_tokens
+from minutebook.service.answer_job import failure_fields, max_answer_tokens, tool_tokens
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import new_id, sse
 from minutebook.service.idempotency import (
@@ -35,7 +35,7 @@ from minutebook.service.idempotency import (
     store_key,
     wait_for_end,
 )
-from minutebook.service.responses.compaction import compact_above
+from minutebook.service.responses.compaction import compact_above_threshold
 from minutebook.service.responses.continuation import ContinuedConversation, ConversationJob, load_continued
 from minutebook.service.responses.events import (
     AnswerPiece,
@@ -59,6 +59,7 @@ from minutebook.store.types import Document, NewDocument
 
 _CANCEL_POLL_SECONDS: Final = 0.5
 _GRACE_SECONDS: Final = 0.4
+"""Time that is added to the duration of a lease, so that the lease of a server that died has expired."""
 CANCEL_KIND: Final = "cancel"
 """Kind of the document with which another server requests that a response is cancelled."""
 
@@ -120,6 +121,7 @@ class ResponseJob(ConversationJob):
         await self._answer_without_storing(ContinuedConversation(new_id("conv")))
 
     def _prepare(self) -> None:
+        """Set the parameters of the model call and the fields of the run's document."""
         model = self.service.model_of(self.request.model)
         self._chat_parameters = self.request.chat_parameters(model)
         self._body = {
@@ -145,7 +147,7 @@ class ResponseJob(ConversationJob):
         length = 0 if continued.loaded is None else continued.loaded.conversation.length
         require_room(length + len(new_messages) + 1, self.service.config.limits)
         for compaction in self.request.context_management or ():
-            continued = await compact_above(
+            continued = await compact_above_threshold(
                 self.service, self.store, continued, compaction.compact_threshold, self._body["model"]
             )
         call = await self._call(continued, new_messages)
@@ -211,21 +213,20 @@ class ResponseJob(ConversationJob):
         return await self.model_call(settings, continued.loaded, new_messages)
 
     def _instructions(self, continued: ContinuedConversation, new_messages: Sequence[Message]) -> list[Message] | None:
-        """The instructions of the request and the leading system messages, the client's or else the record's.
+        """The system messages of this call; None if those of the record are sent.
 
-        None if the record's are used.
-
-        Instructions apply to one request and are not recorded.
+        They are the instructions of the request, which are not recorded, then the leading system messages that the client
+        resent or, if it resent none, those of the record.
         """
         resent = self.messages if continued.new_messages is not None else ()
-        leading = list(resent[: leading_system_count(resent)])
-        if self.request.instructions is None and not leading:
+        leading_messages = list(resent[: leading_system_count(resent)])
+        if self.request.instructions is None and not leading_messages:
             return None
-        if not leading:
+        if not leading_messages:
             record = [*(continued.loaded.messages if continued.loaded is not None else ()), *new_messages]
-            leading = record[: leading_system_count(record)]
+            leading_messages = record[: leading_system_count(record)]
         instructions = self.request.instructions
-        return [*([] if instructions is None else [{"role": "system", "content": instructions}]), *leading]
+        return [*([] if instructions is None else [{"role": "system", "content": instructions}]), *leading_messages]
 
     async def _answer(self, call: ModelCall, *, recorded: bool = True) -> None:
         """Call the model, send the events and store the answer.
@@ -234,7 +235,7 @@ class ResponseJob(ConversationJob):
             BaseException: the call failed before the first event. A later failure is sent as an event.
         """
         completion, events = CompletionAccumulator(), ResponseEvents(item_ids(self._body))
-        max_tokens = self.request.max_output_tokens or longest_answer(self.service, call.call.model, {})
+        max_tokens = self.request.max_output_tokens or max_answer_tokens(self.service, call.call.model, {})
         try:
             message = await self.call_model(
                 call,
@@ -332,7 +333,7 @@ class ResponseJob(ConversationJob):
         if recorded:
             outcome = {**failure_fields(error), "partial": None}
             with suppress(MinutebookError):  # for example, the conversation was erased meanwhile
-                await _run_uncancelled(call.fail(outcome, [self._document()]))
+                await _wait_despite_cancellation(call.fail(outcome, [self._document()]))
         self.response = StoredResponse(self.run.id, dict(self._body), message)
         if is_cancelled and not self.run.events:
             self._send_start(events)
@@ -375,7 +376,7 @@ class ResponseJob(ConversationJob):
             self.run.send(event)
 
 
-async def _run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
+async def _wait_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
     """Wait for the cleanup after a failure. A cancellation meanwhile is ignored: the run is ending already."""
     task = asyncio.ensure_future(work)
     while not task.done():

@@ -21,9 +21,9 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, Document
 from minutebook.wire.chat import entry_to_provider_message
 
-_PAGE: Final = 200
+_PAGE_SIZE: Final = 200
 """Entries per read from the store."""
-_TRIMMED: Final = frozenset(TRIMMED_MARKER.format(status=status) for status in ("ok", "error"))
+_TRIMMED_RESULTS: Final = frozenset(TRIMMED_MARKER.format(status=status) for status in ("ok", "error"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ def tools_for_clients(messages: Sequence[Message], *, expose_tool_details: bool)
 
 
 def _tool_for_clients(use: ToolUse, *, expose_tool_details: bool) -> dict[str, Any]:
-    exposed = expose_tool_details and use["result"] not in _TRIMMED
-    return tool_uses_for_clients([use], expose_tool_details=exposed)[0]
+    has_details = expose_tool_details and use["result"] not in _TRIMMED_RESULTS
+    return tool_uses_for_clients([use], expose_tool_details=has_details)[0]
 
 
 def _has_only_name(use: Mapping[str, Any]) -> bool:
@@ -96,7 +96,7 @@ async def read_messages(
     first_position: int | None = None
     while True:
         since = start if first_position is None else first_position + len(entries)
-        loaded = await store.load(thread, since=since, limit=_PAGE)
+        loaded = await store.load(thread, since=since, limit=_PAGE_SIZE)
         first_position = loaded.start if first_position is None else first_position
         entries += loaded.entries
         is_end = not loaded.entries or first_position + len(entries) >= loaded.conversation.length
@@ -186,28 +186,30 @@ async def resume_run(service: Service, caller: Caller, thread: str, position: St
     run = local_run(service, caller, thread, position.run)
     if run is not None:
         return run, min(position.number, len(run.events))
-    stored = await find_run(service.store_of(caller), position.run, API_NAME)
-    if stored.conversation != thread:
+    stored_run = await find_run(service.store_of(caller), position.run, API_NAME)
+    if stored_run.conversation != thread:
         raise DocumentNotFound(RUN_KIND, position.run)
-    return start_replay(service, caller, stored, received=position.characters), 0
+    return start_replay(service, caller, stored_run, received=position.characters), 0
 
 
-def start_replay(service: Service, caller: Caller, stored: Document, *, received: int = 0) -> ThreadRun:
+def start_replay(service: Service, caller: Caller, stored_run: Document, *, received: int = 0) -> ThreadRun:
     """Start a run that sends an answer from the record, once the server that runs it has finished."""
-    run = ThreadRun(stored.id, caller.tenant, stored.conversation)
+    run = ThreadRun(stored_run.id, caller.tenant, stored_run.conversation)
     run.headers["x-history"] = "recorded"
-    run.task = asyncio.create_task(_replay(service, service.store_of(caller), stored, run, received))
+    run.task = asyncio.create_task(_replay(service, service.store_of(caller), stored_run, run, received))
     return run
 
 
-async def _replay(service: Service, store: ConversationStore, stored: Document, run: ThreadRun, received: int) -> None:
+async def _replay(
+    service: Service, store: ConversationStore, stored_run: Document, run: ThreadRun, received: int
+) -> None:
     events = ThreadEvents(run, expose_tool_details=exposes_tool_details(service))
     try:
-        stored = await wait_for_end(service, store, stored, {"error": RUN_LOST})
-        if "answer" in stored.body:
-            await replay_answer(service, store, stored, events, received=received)
+        stored_run = await wait_for_end(service, store, stored_run, {"error": RUN_LOST})
+        if "answer" in stored_run.body:
+            await replay_answer(service, store, stored_run, events, received=received)
         else:
-            error = stored.body["error"]
+            error = stored_run.body["error"]
             events.fail(Failure(error["status"], error["message"], error["code"]))
     except Exception as error:  # noqa: BLE001 - raised in the clients that read the run
         run.end(error)

@@ -30,7 +30,7 @@ from minutebook.prompt.tools import AnyTool
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, is_user
 from minutebook.service.agent_tools import Agents
-from minutebook.service.answer_job import AnswerJob, failure_fields, longest_answer
+from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens
 from minutebook.service.http.errors import Failure
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id
@@ -122,8 +122,8 @@ class ThreadJob(AnswerJob):
     async def _answer_recorded(self, tools: Sequence[AnyTool], time_limit: asyncio.Timeout) -> None:
         """Answer and record. `time_limit` is lifted before the model is called."""
         question, store = self.question, self.store
-        needs_all = compacts(self.service.policy(question.model, self.policy))
-        async with self.lease(question.thread, load=True, folded=not needs_all) as lease:
+        needs_whole_record = compacts(self.service.policy(question.model, self.policy))
+        async with self.lease(question.thread, load=True, folded=not needs_whole_record) as lease:
             earlier = await find_earlier_answer(store, self.idempotency_key, API_NAME)
             if earlier is not None and "answer" in earlier.body:
                 await replay_answer(self.service, store, earlier, self._events)
@@ -179,9 +179,9 @@ class ThreadJob(AnswerJob):
 
     def _agent_call(self, thread: _LoadedThread, prompt: Prompt[Any], lease: Lease | None) -> AgentCall:
         model, system_prompt = self.question.model, self.service.config.system_prompt
-        leading: list[Message] = []
+        leading_messages: list[Message] = []
         if thread.is_empty and system_prompt is not None:
-            leading = [{"role": "system", "content": system_prompt}]
+            leading_messages = [{"role": "system", "content": system_prompt}]
         settings = self.settings(
             self.question.thread,
             model,
@@ -192,7 +192,7 @@ class ThreadJob(AnswerJob):
             self.store,
             settings,
             thread.loaded,
-            [*leading, self.question.message],
+            [*leading_messages, self.question.message],
             new_id=lambda: new_id("req"),
             has_stored_question=thread.has_stored_message,
         )
@@ -300,22 +300,22 @@ class ThreadJob(AnswerJob):
 
     def _estimated_tokens(self, call: AgentCall) -> int:
         """The tokens of the newest model call, if the provider reports no usage."""
-        sent = call.requests[-1].minutes.tokens_after if call.requests else 0
-        return sent + counter_of(self.question.model).count(self._events.text)
+        sent_tokens = call.requests[-1].minutes.tokens_after if call.requests else 0
+        return sent_tokens + counter_of(self.question.model).count(self._events.text)
 
     def _max_tokens(self, call: AgentCall) -> int:
         """The maximum tokens of the first model call: the complete record and the longest answer."""
         record, question = call.source.record, self.question
-        sent = record.tokens + record.counter.message(question.message) + call.call.overhead_tokens
-        return sent + longest_answer(self.service, question.model, question.options)
+        sent_tokens = record.tokens + record.counter.message(question.message) + call.call.overhead_tokens
+        return sent_tokens + max_answer_tokens(self.service, question.model, question.options)
 
 
 def _ends_with(loaded: LoadedConversation, position: int, message: Message) -> bool:
     """Whether this message, at that position, is the last one of the record."""
     if loaded.conversation.length != position + 1 or not loaded.entries:
         return False
-    last = entry_to_provider_message(loaded.entries[-1])
-    return is_user(last) and last.get("content") == message["content"]
+    last_message = entry_to_provider_message(loaded.entries[-1])
+    return is_user(last_message) and last_message.get("content") == message["content"]
 
 
 def _messages(entries: Sequence[ConversationEntry]) -> list[Message]:

@@ -1,7 +1,8 @@
 """Encrypts an existing SQLite database in place, conversation by conversation.
 
-A conversation that is encrypted has the label of its data key, so an interrupted encryption continues where it ended.
-Meanwhile the database can be opened for nothing else. Processes that have it open must be stopped before.
+A conversation that is encrypted has the label of its data key, so an interrupted encryption continues where it stopped.
+Until the encryption is complete, the database can be opened for nothing else. Processes that have it open must be stopped
+before.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ async def encrypt_in_place(store: SqliteStore, key: bytes, advance: Callable[[in
     store.settings.key_ids, store.settings.resumes_encryption = master_keys.ids, True
     backend = store.sqlite_backend
     await backend.open()
-    recorded, tenants = await backend.read(_read_state)
+    recorded_value, tenants = await backend.read(_read_state)
     count = 0
     for tenant in tenants:
         tenant_backend = backend.for_tenant(tenant)
@@ -48,7 +49,7 @@ async def encrypt_in_place(store: SqliteStore, key: bytes, advance: Callable[[in
             encryption = _ConversationEncryption(conversation, key_id, cipher, await lineages.find(header))
             advance(await tenant_backend.write(encryption.run))
             count += 1
-    if recorded != master_keys.current_id:
+    if recorded_value != master_keys.current_id:
         await backend.write(_delete_index)
         await backend.set_setting(marker.SETTING, master_keys.current_id)
         await backend.vacuum()
@@ -65,8 +66,8 @@ async def _read_state(tx: SqlTransaction) -> tuple[str, list[str]]:
 async def _plain_conversations(tx: SqlTransaction) -> list[str]:
     """The ids of the tenant's conversations that are not encrypted yet, origins before their forks."""
     rows = await tx.rows(f"{headers.SELECT} ORDER BY number", tx.tenant)
-    found = (headers.row_of(row).conversation for row in rows)
-    return [header.id for header in found if KEY_LABEL not in header.labels]
+    all_headers = (headers.row_of(row).conversation for row in rows)
+    return [header.id for header in all_headers if KEY_LABEL not in header.labels]
 
 
 async def _delete_index(tx: SqlTransaction) -> None:
@@ -106,8 +107,8 @@ class _ConversationEncryption:
         span = EntrySpan(row.number, start, stop)
         where, values = tx.entry_condition(span)
         turns = await tx.rows(f"SELECT turn FROM entry WHERE {where} ORDER BY {tx.ENTRY_KEY}", *values)  # noqa: S608 - constants
-        positions, stored = await entries.read(tx, [span])
-        for position, entry, (turn,) in zip(positions, stored, turns, strict=True):
+        positions, stored_entries = await entries.read(tx, [span])
+        for position, entry, (turn,) in zip(positions, stored_entries, turns, strict=True):
             origin = self._lineage.conversation_at(position)
             encrypted = encrypted_entry(self._cipher, *pack(entry), tx.tenant, origin, position)
             await tx.replace_entry(row, position, turn - (entry.role is MessageRole.USER), pack(encrypted)[0])

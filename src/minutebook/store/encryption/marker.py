@@ -1,4 +1,4 @@
-"""A database records which master key it is encrypted with, so that it is not opened without it.
+"""A database records which master key it is encrypted with, so that it cannot be opened without that key.
 
 Without this, a process without the key would read ciphertexts as empty messages, and write messages that are not encrypted.
 """

@@ -136,8 +136,8 @@ class EncryptedBackend(Backend):
                     )
                     if await self._find_same_document(command.conversation, conflicting) is None:
                         raise
-                    others = tuple(document for document in command.documents if document is not conflicting)
-                    command = replace(command, documents=others)
+                    other_documents = tuple(document for document in command.documents if document is not conflicting)
+                    command = replace(command, documents=other_documents)
                     continue
                 if version is not None:
                     return version
@@ -164,8 +164,8 @@ class EncryptedBackend(Backend):
                 return None
             raise VersionConflict(conversation, error.actual, expected) from error
         except IdempotencyConflict:
-            current = await self._find(conversation)
-            if current is not None and data_key_id(current) != key_id:
+            current_header = await self._find(conversation)
+            if current_header is not None and data_key_id(current_header) != key_id:
                 return None  # another process has created the conversation meanwhile, with another data key
             raise
         except BrokenConversation as error:
@@ -273,13 +273,13 @@ class EncryptedBackend(Backend):
 
     async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
         """Erase conversations. Erasing a recipient also destroys the data key."""
-        first = await self._inner.erase(conversation, recipient)
+        first_receipt = await self._inner.erase(conversation, recipient)
         if recipient is None:
-            return first
+            return first_receipt
         await self.keyring.destroy(recipient)
         # Again, for conversations that were created after the first erasure with the key that is now destroyed.
-        late = await self._inner.erase(None, recipient)
-        return sum_of_receipts(first, late)
+        late_receipt = await self._inner.erase(None, recipient)
+        return sum_of_receipts(first_receipt, late_receipt)
 
     async def expire(self) -> ErasureReceipt:
         return await self._inner.expire()

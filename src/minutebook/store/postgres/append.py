@@ -74,7 +74,7 @@ class PendingAppend:
 
     tenant: str
     command: AppendCommand
-    stored: Sequence[StoredPieces]
+    stored_pieces: Sequence[StoredPieces]
     """The entries as their rows store them."""
     at: datetime
     tokens: Sequence[list[str]] = ()
@@ -117,15 +117,17 @@ class AppendPlan:
         commands = [pending.command for pending in group]
         conversations = sorted({command.conversation for command in commands})
         keys = [command.idempotency_hash for command in commands if command.idempotency_hash]
-        names = {id_hash(conn.tenant, name): name for name in conversations}
-        leased = [id_hash(conn.tenant, command.conversation) for command in commands if command.lease is not None]
+        names_by_hash = {id_hash(conn.tenant, name): name for name in conversations}
+        leased_hashes = [
+            id_hash(conn.tenant, command.conversation) for command in commands if command.lease is not None
+        ]
         documents = sorted({(document.kind, document.id) for command in commands for document in command.documents})
         # Every process locks in the order of ids, so there is no deadlock.
         header_rows, used_keys, erased, leases, *document_rows = await conn.query(
             (_LOCK_HEADERS, (conn.tenant, conversations)),
             (_SELECT_USED_KEYS, (keys, conn.tenant, conversations)),
-            (_SELECT_TOMBSTONES, (list(names), conn.tenant)),
-            (_LOCK_LEASES, (sorted(leased), conn.tenant)),
+            (_SELECT_TOMBSTONES, (list(names_by_hash), conn.tenant)),
+            (_LOCK_LEASES, (sorted(leased_hashes), conn.tenant)),
             *(sql_documents.find_query(conn.tenant, name) for name in documents),
         )
         headers = map(row_of, header_rows)
@@ -133,10 +135,11 @@ class AppendPlan:
             conn.tenant,
             {row.conversation.id: (row.number, row.conversation) for row in headers},
             used_keys={(name, key): (digest, version) for name, key, digest, version in used_keys},
-            erased={names[id_hash] for (id_hash,) in erased},
+            erased={names_by_hash[key] for (key,) in erased},
             documents=sql_documents.documents_of(document_rows),
             leases={
-                names[key]: Lease(names[key], holder, fence, moment(until)) for key, holder, fence, until in leases
+                names_by_hash[key]: Lease(names_by_hash[key], holder, fence, moment(until))
+                for key, holder, fence, until in leases
             },
         )
 
@@ -169,7 +172,7 @@ class AppendPlan:
             before, command.messages, broken=command.on_broken_exchange, at=at
         )
         ordinal = self._ordinals.setdefault(name, len(self._ordinals) + 1)
-        self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored)
+        self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored_pieces)
         self._add_words(ordinal, before, pending.tokens)
         row: tuple[Any, ...]
         for document, action in zip(command.documents, write_actions, strict=True):
@@ -239,8 +242,8 @@ class AppendPlan:
         row: dict[str, Any] = dict(zip(_UPDATE_FIELDS, values, strict=True))
         if number is None:
             labels, created_at = json_of(dict(header.labels)), microseconds(header.created_at)
-            new = (name, id_hash(self.tenant, name), header.recipient, header.status.value, labels, created_at)
-            row |= zip(_INSERT_FIELDS, new, strict=True)
+            new_values = (name, id_hash(self.tenant, name), header.recipient, header.status.value, labels, created_at)
+            row |= zip(_INSERT_FIELDS, new_values, strict=True)
         return row
 
 

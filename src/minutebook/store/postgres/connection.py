@@ -84,8 +84,8 @@ def address_of(url: str) -> str:
     try:
         options = conninfo_to_dict(url)
     except psycopg.Error:  # its message quotes the URL with the password
-        hidden = f"{url.partition(':')[0]}://…"
-        raise InvalidSetting("store", hidden, "a PostgreSQL URL: postgresql://user@host/database") from None
+        redacted_url = f"{url.partition(':')[0]}://…"
+        raise InvalidSetting("store", redacted_url, "a PostgreSQL URL: postgresql://user@host/database") from None
     host = options.get("host") or options.get("hostaddr") or ""
     port = f":{options['port']}" if options.get("port") else ""
     return f"postgresql://{host}{port}/{options.get('dbname') or ''}"
@@ -217,8 +217,8 @@ class TenantConnection:
         if self.commits_each_query:
             self._opening, closing = self._begin_queries, (("COMMIT", ()),)
         async with AsyncClientCursor(self._db) as cursor:
-            sent = (*opening, *queries, *closing)
-            texts = [cursor.mogrify(_native(statement), values) for statement, values in sent]
+            all_queries = (*opening, *queries, *closing)
+            texts = [cursor.mogrify(_native(statement), values) for statement, values in all_queries]
             await cursor.execute("; ".join(texts).encode())
             results = [await _fetch_rows(cursor)]
             while cursor.nextset():

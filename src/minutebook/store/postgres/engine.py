@@ -132,9 +132,9 @@ class PostgresEngine:
         loop = asyncio.get_running_loop()
         connections = self._connections.get(loop)
         if connections is None:
-            for other, unused in list(self._connections.items()):
-                if other.is_closed() and self._connections.pop(other, None) is not None:
-                    unused.abandon()
+            for other_loop, unused_connections in list(self._connections.items()):
+                if other_loop.is_closed() and self._connections.pop(other_loop, None) is not None:
+                    unused_connections.abandon()
             pool = self._new_pool()
             writers = tuple(GroupWriter(pool, self._header_cache, self._needs_job) for _ in range(WRITERS_PER_LOOP))
             connections = self._connections[loop] = LoopConnections(pool, writers)

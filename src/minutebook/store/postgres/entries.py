@@ -139,7 +139,7 @@ async def unpack_rows(
     entries: list[ConversationEntry] = []
     for position, role, metadata, text, rest in rows:
         positions.append(position)
-        entries.append(unpack_row(role, metadata, _stored(text, payloads), _stored(rest, payloads)))
+        entries.append(unpack_row(role, metadata, _resolve_piece(text, payloads), _resolve_piece(rest, payloads)))
     return positions, entries
 
 
@@ -168,11 +168,6 @@ async def _load_payloads(conn: TenantConnection, pieces: Iterable[bytes | None])
     return dict(await conn.rows(query, conn.tenant, list(hashes)))
 
 
-def _stored(piece: bytes | None, payloads: dict[bytes, bytes]) -> bytes | None:
+def _resolve_piece(piece: bytes | None, payloads: dict[bytes, bytes]) -> bytes | None:
     """The stored piece, or the payload that it refers to."""
     return payloads[piece[1:]] if piece is not None and piece[:1] == _PAYLOAD_REFERENCE else piece
-
-
-def _piece(stored: bytes | None, payloads: dict[bytes, bytes]) -> bytes | None:
-    body = _stored(stored, payloads)
-    return None if body is None else decompress(body)

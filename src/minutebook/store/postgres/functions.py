@@ -39,7 +39,7 @@ class ServerFunction:
         except BaseException:  # a result may be unread, so the connection cannot be used again
             db.pgconn.finish()
             raise
-        return _without_error(result)
+        return _require_success(result)
 
     async def call_and_commit(self, db: AsyncConnection, *values: str | bytes | float | None) -> PGresult:
         """Call the function and commit the open transaction, in one round trip; return the function's rows."""
@@ -55,7 +55,7 @@ class ServerFunction:
         except BaseException:
             pgconn.finish()
             raise
-        return _without_error(result)
+        return _require_success(result)
 
     def _send(self, db: AsyncConnection, values: Sequence[str | bytes | float | None]) -> None:
         encoded = [value if value is None or isinstance(value, bytes) else str(value).encode() for value in values]
@@ -64,7 +64,7 @@ class ServerFunction:
         )
 
 
-def _without_error(result: PGresult) -> PGresult:
+def _require_success(result: PGresult) -> PGresult:
     if result.status != ExecStatus.TUPLES_OK:
         raise error_from_result(result)
     return result

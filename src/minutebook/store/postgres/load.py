@@ -53,17 +53,17 @@ def loaded_conversation(rows: Sequence[Sequence[bytes]], query: LoadQuery) -> tu
     folds: list[Fold] = []
     positions: list[int] = []
     entries: list[ConversationEntry] = []
-    for key, a, b, c in rows[1:]:
+    for key, first, second, third in rows[1:]:  # the kind of the row decides what the three values are
         number = integer(key)
         kind, position = number >> _KIND_SHIFT, number & _POSITION_MASK
         if kind == _PIN:
             pins.add(position)
         elif kind == _FOLD:
             if query.folded or position < integer(stop):
-                folds.append(fold_from_bytes(a.decode(), position, integer(c), b))
+                folds.append(fold_from_bytes(first.decode(), position, integer(third), second))
         else:
             positions.append(position)
-            entries.append(unpack_row(number >> _ROLE_SHIFT & _ROLE_MASK, a, b, c))
+            entries.append(unpack_row(number >> _ROLE_SHIFT & _ROLE_MASK, first, second, third))
     row = row_of(json.loads(columns))
     parts = (integer(start), tuple(entries), tuple(positions), tuple(folds), frozenset(pins))
     return row.number, LoadedConversation(row.conversation, *parts)

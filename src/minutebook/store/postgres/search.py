@@ -29,8 +29,8 @@ def vectors(tokens: Sequence[str]) -> list[str]:
     size = sum(len(token.encode()) for token in positions)
     if len(tokens) <= MAX_POSITIONS and size <= MAX_PART_BYTES and max(map(len, positions.values())) <= MAX_OCCURRENCES:
         return [" ".join(f"{token}:{','.join(map(str, numbers))}" for token, numbers in positions.items())]
-    common = [*tokens[-2:], tokens[-1][:TENANT_PREFIX_CHARACTERS] + PARTIAL]
-    return [" ".join([*part, *common]) for part in _parts(positions)]
+    common_tokens = [*tokens[-2:], tokens[-1][:TENANT_PREFIX_CHARACTERS] + PARTIAL]
+    return [" ".join([*part, *common_tokens]) for part in _parts(positions)]
 
 
 def _parts(tokens: Iterable[str]) -> list[list[str]]:

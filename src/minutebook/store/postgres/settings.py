@@ -18,16 +18,16 @@ _IS_NEW: Final = (
 
 @dataclass(slots=True)
 class PostgresSettings:
-    """What the opener of a database expects of it."""
+    """The settings that a process expects of the database it opens."""
 
     store: str
     search_mode: str | None = None
-    """None for any."""
+    """None accepts any mode."""
     key_ids: Sequence[str] = ()
     """The master keys, the current one first; empty if it must not be encrypted."""
 
     async def check(self, db: AsyncConnection) -> str:
-        """Record the settings in a new database, compare them with those of another one, and return its search mode.
+        """Record the settings in a new database, or compare them with those of an existing one; return its search mode.
 
         Raises:
             InvalidSetting: the database has another setting `search`, or is not encrypted.

@@ -71,11 +71,11 @@ class PostgresBackend(SqlBackend):
 
     async def append(self, command: AppendCommand) -> int:
         """Append the entries; return the new version after the commit."""
-        stored = [StoredPieces(entry) for entry in command.packed]
+        stored_pieces = [StoredPieces(entry) for entry in command.packed]
         mode = await self._engine.search_mode()
         pairs = zip(command.packed, command.messages, strict=True)
         tokens = [message_tokens(message, entry.role, mode) for entry, message in pairs]
-        return await self._engine.append(PendingAppend(self.tenant, command, stored, self.now(), tokens))
+        return await self._engine.append(PendingAppend(self.tenant, command, stored_pieces, self.now(), tokens))
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
         return self._loaded(await self._engine.call(lambda db: load_rows(db, self.tenant, query)), query)
@@ -90,16 +90,18 @@ class PostgresBackend(SqlBackend):
     async def _acquire(
         self, holder: str, seconds: float, query: LoadQuery, *, loads: bool
     ) -> tuple[Lease, Sequence[Sequence[bytes]]]:
-        wait = self._engine.lock_milliseconds
-        return await self._engine.call(lambda db: acquire(db, self.tenant, wait, holder, seconds, query, loads=loads))
+        lock_milliseconds = self._engine.lock_milliseconds
+        return await self._engine.call(
+            lambda db: acquire(db, self.tenant, lock_milliseconds, holder, seconds, query, loads=loads)
+        )
 
     async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[Lease | None]:
-        wait = self._engine.lock_milliseconds
-        return await self._engine.call(lambda db: renew(db, wait, leases, seconds))
+        lock_milliseconds = self._engine.lock_milliseconds
+        return await self._engine.call(lambda db: renew(db, lock_milliseconds, leases, seconds))
 
     async def release_lease(self, lease: Lease) -> None:
-        wait = self._engine.lock_milliseconds
-        await self._engine.call(lambda db: release(db, self.tenant, wait, lease))
+        lock_milliseconds = self._engine.lock_milliseconds
+        await self._engine.call(lambda db: release(db, self.tenant, lock_milliseconds, lease))
 
     def _loaded(self, rows: Sequence[Sequence[bytes]], query: LoadQuery) -> LoadedConversation:
         """The loaded part. Its header is cached for the next append."""
@@ -176,19 +178,19 @@ async def _rewrite_tables(db: AsyncConnection, store: str) -> None:
     the marks that were read are deleted: an erasure during the rewrite is left for the next vacuum.
     """
     try:
-        removed = await (await db.execute(_SELECT_REMOVED)).fetchall()
+        marks = await (await db.execute(_SELECT_REMOVED)).fetchall()
         has_documents = (await (await db.execute(_HAS_DOCUMENTS)).fetchone() or (None,))[0]
-        if not removed and not has_documents:
+        if not marks and not has_documents:
             return
-        tables = {name for _, name in removed} | {f"minutebook.{name}" for name in (_TABLES if removed else ())}
+        tables = {name for _, name in marks} | {f"minutebook.{name}" for name in (_TABLES if marks else ())}
         if has_documents:
             tables.add("minutebook.document")
-        if removed and (await (await db.execute(_HAS_JOBS)).fetchone() or (None,))[0]:
+        if marks and (await (await db.execute(_HAS_JOBS)).fetchone() or (None,))[0]:
             tables.add("minutebook_jobs.procrastinate_jobs")
         for table in sorted(tables):
             await db.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier(*table.split("."))))
         unmark = "DELETE FROM minutebook.removed WHERE number = ANY(%s)"
-        await db.execute(unmark, ([number for number, _ in removed],))
+        await db.execute(unmark, ([number for number, _ in marks],))
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreRejected(store, "only the owner of the tables may vacuum them; connect as the owner") from error
     await _switch_wal(db)

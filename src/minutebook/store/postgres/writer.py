@@ -101,8 +101,11 @@ class GroupWriter:
         """
         if len(self._cache) > MAX_CACHED_HEADERS:
             self._cache.clear()
-        cached = {pending.name[1]: self._cache.get(pending.name) for pending in group} if self._uses_cache else {}
-        plan = AppendPlan(group[0].tenant, {name: header for name, header in cached.items() if header is not None})
+        cached_headers = (
+            {pending.name[1]: self._cache.get(pending.name) for pending in group} if self._uses_cache else {}
+        )
+        known_headers = {name: header for name, header in cached_headers.items() if header is not None}
+        plan = AppendPlan(group[0].tenant, known_headers)
         versions: dict[PendingAppend, int] = {}
         for pending in group:
             if pending.command.conversation in plan.headers or pending.command.expected_version == 0:

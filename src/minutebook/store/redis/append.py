@@ -158,17 +158,17 @@ async def _write(
 def new_row(command: AppendCommand, tenant: str, claim: IdClaim, at: datetime) -> HeaderRow:
     """The conversation that an append creates with a claim."""
     created_at = moment(created_at_of(claim.rank))
-    empty = new_header(tenant, command.conversation, command.recipient, command.labels or {}, created_at)
+    empty_header = new_header(tenant, command.conversation, command.recipient, command.labels or {}, created_at)
     return HeaderRow(
-        header_after_append(empty, command.messages, broken=command.on_broken_exchange, at=at), claim.nonce
+        header_after_append(empty_header, command.messages, broken=command.on_broken_exchange, at=at), claim.nonce
     )
 
 
 def entry_args(packed: Sequence[Packed], position: int) -> list[Value]:
     """Roles, turns, payloads and entries, as arguments of the script `append`."""
-    encoded = [encoded_entry(entry) for entry in packed]
+    encoded_entries = [encoded_entry(entry) for entry in packed]
     roles = "".join(ROLE_LETTERS[entry.role] for entry in packed)
     turns = [turn_start for turn_start, entry in enumerate(packed, position) if entry.role is MessageRole.USER]
-    payloads = [part for entry in encoded for part in entry.payloads]
-    entries = [entry.data for entry in encoded]
+    payloads = [part for entry in encoded_entries for part in entry.payloads]
+    entries = [entry.data for entry in encoded_entries]
     return [roles, len(turns), *turns, len(payloads) // 2, *payloads, position, len(entries), *entries]

@@ -36,7 +36,7 @@ RESPONSE_SECONDS: Final = 30
 MAX_CACHED: Final = 50_000
 """Maximum number of conversations in the caches of an engine."""
 _LOG: Final = logging.getLogger("minutebook.store")
-_WITHOUT_COMMON: Final = {
+_SCRIPTS_WITHOUT_COMMON: Final = {
     "acquire_lease",
     "claim_conversation_id",
     "claim_document_id",
@@ -53,7 +53,7 @@ _TRANSIENT_ERRORS: Final = (
     *(exceptions.ClusterDownError, exceptions.TryAgainError, exceptions.AskError),
 )
 _REFUSED_ERRORS: Final = (exceptions.AuthenticationError, exceptions.AuthorizationError)
-"""Connection errors that do not pass."""
+"""Connection errors that a retry does not fix."""
 _ERRORS_BY_CODE: Final[tuple[tuple[str, type[StoreUnavailable]], ...]] = (
     ("OOM", StoreFull),
     ("READONLY", StoreReadOnly),
@@ -129,7 +129,7 @@ def parse_url(url: str) -> RedisAddress:
 
 @dataclass
 class RedisEngine:
-    """What all handles on one server share: the client, its event loop, and caches."""
+    """The state that all handles on one server share: the client, its event loop, and caches."""
 
     address: RedisAddress
     recipients: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class RedisEngine:
     """Whether acknowledged writes are on the server's disk; None if the server does not say."""
     key_ids: Sequence[str] = ()
     """The master keys of encrypted conversations, the current one first."""
-    _is_checked: bool = False
+    _is_encryption_checked: bool = False
     _locks: "WeakValueDictionary[tuple[str, str], asyncio.Lock]" = field(default_factory=WeakValueDictionary)
     _loop: LoopThread = field(init=False)
     _client: "Redis | None" = None
@@ -155,9 +155,9 @@ class RedisEngine:
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with map_errors(self.address.name):
-            if not self._is_checked:
+            if not self._is_encryption_checked:
                 await self._check_encryption()
-                self._is_checked = True
+                self._is_encryption_checked = True
             return await work()
 
     async def _check_encryption(self) -> None:
@@ -167,10 +167,10 @@ class RedisEngine:
             MissingKey: the conversations are encrypted, and no key was given.
             WrongKey: they are encrypted with another key.
         """
-        recorded = await self._read_key_id()
-        new = marker.value_to_record(self.address.name, recorded, self.key_ids, is_new=True)
-        if new is not None:
-            await self.send(self.client.hsetnx(self.settings_key, marker.SETTING, new))
+        recorded_id = await self._read_key_id()
+        new_id = marker.value_to_record(self.address.name, recorded_id, self.key_ids, is_new=True)
+        if new_id is not None:
+            await self.send(self.client.hsetnx(self.settings_key, marker.SETTING, new_id))
             marker.value_to_record(self.address.name, await self._read_key_id(), self.key_ids, is_new=False)
 
     async def _read_key_id(self) -> str | None:
@@ -261,8 +261,8 @@ class RedisEngine:
         await self._loop.close(self._close())
 
     async def _close(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*others, return_exceptions=True)
+        other_tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*other_tasks, return_exceptions=True)
         if self._client is not None:
             await self._client.aclose()
 
@@ -284,7 +284,7 @@ def _script(name: str) -> tuple[str, str]:
     """The text of a script and its SHA-1 digest, by which the server caches it."""
     folder = files("minutebook.store.redis") / "scripts"
     text = (folder / f"{name}.lua").read_text("utf-8")
-    if name not in _WITHOUT_COMMON:
+    if name not in _SCRIPTS_WITHOUT_COMMON:
         text = (folder / "common.lua").read_text("utf-8") + text
     return text, sha1(text.encode(), usedforsecurity=False).hexdigest()
 

@@ -147,7 +147,7 @@ async def remove_expired(index: TenantIndex, conversation: str, before: datetime
             break
         rows = dict(list(expired.items())[:EXPIRY_BATCH])
         document_keys = {name: await _document_keys(index, claim.recipient, name) for name in rows}
-        reply = await _run_erase_script(index, claim.recipient, changes, rows, expired=True)
+        reply = await _run_erase_script(index, claim.recipient, changes, rows, checks_versions=True)
         if reply[0] == b"done":
             total = [sum(counts) for counts in zip(total, reply[1:], strict=True)]
             for name, keys in document_keys.items():
@@ -183,16 +183,19 @@ async def _document_keys(index: TenantIndex, recipient: str, conversation: str) 
 
 
 async def _run_erase_script(
-    index: TenantIndex, recipient: str, changes: bytes, rows: Mapping[str, HeaderRow], *, expired: bool = False
+    index: TenantIndex, recipient: str, changes: bytes, rows: Mapping[str, HeaderRow], *, checks_versions: bool = False
 ) -> list[Any]:
-    """Delete conversations that were selected when the counter `changes` had this value."""
+    """Delete conversations that were selected when the counter `changes` had this value.
+
+    With `checks_versions`, none is deleted if one was appended to since then.
+    """
     keys = index.keys
     shared_keys = [keys.order(recipient), keys.erased(recipient), keys.changes(recipient)]
     shared_keys += [keys.erased_ids(recipient), keys.erased_documents(recipient)]
     parts = [key for name in rows for key in keys.parts(recipient, name)]
     args: list[Value] = [changes, VOID_MILLISECONDS]
     for name, row in rows.items():
-        version: Value = row.conversation.version if expired else ""
+        version: Value = row.conversation.version if checks_versions else ""
         args += [
             name,
             index.id_hash(name),
@@ -213,7 +216,7 @@ async def _rows_of_recipient(index: TenantIndex, recipient: str) -> Mapping[str,
     return rows
 
 
-async def _remove_erased_ids(index: TenantIndex, recipient: str, requested: Sequence[str]) -> None:
+async def _remove_erased_ids(index: TenantIndex, recipient: str, requested_ids: Sequence[str]) -> None:
     """Remove erased conversations from the tenant's index, also those that an interrupted erasure left in it."""
     engine, erased_ids = index.engine, index.keys.erased_ids(recipient)
     names = [name.decode() for name in await engine.send(engine.client.smembers(erased_ids))]
@@ -224,7 +227,7 @@ async def _remove_erased_ids(index: TenantIndex, recipient: str, requested: Sequ
     await redis_documents.release_erased(index, recipient)
     await engine.send(engine.client.delete(*(index.keys.lease(index.id_hash(name)) for name in names)))
     await engine.send(engine.client.srem(erased_ids, *names))
-    for name in (*names, *requested):
+    for name in (*names, *requested_ids):
         engine.remove_from_cache(index.tenant, name)
 
 
@@ -271,8 +274,8 @@ async def list_page(index: TenantIndex, query: ListQuery) -> Page[ConversationHe
         headers = await _headers(index, query.recipient, members)
         matches += [header for header in headers if header is not None and query.status in {None, header.status}]
         if len(matches) > query.limit:
-            last = matches[query.limit - 1]
-            return Page(tuple(matches[: query.limit]), cursor_of(microseconds(last.created_at), last.id))
+            last_header = matches[query.limit - 1]
+            return Page(tuple(matches[: query.limit]), cursor_of(microseconds(last_header.created_at), last_header.id))
         if len(members) < step:
             return Page(tuple(matches), None)
         last_member, read_count = members[-1], read_count + len(members)

@@ -120,10 +120,17 @@ async def prepare_writes(
                 claim = await _claim(index, key, stored_claim, owner, at)
             if claim is None:
                 break
-            before = sha1(claim.record, usedforsecurity=False).hexdigest() if claim.record else ""
+            old_digest = sha1(claim.record, usedforsecurity=False).hexdigest() if claim.record else ""
             line = json.dumps([document.kind, document.id, document.expires_at]).encode()
             expires_at: Value = "" if document.expires_at is None else document.expires_at
-            args += [key, before, action.value, microseconds(at), expires_at, line + b"\n" + compress(document.body)]
+            args += [
+                key,
+                old_digest,
+                action.value,
+                microseconds(at),
+                expires_at,
+                line + b"\n" + compress(document.body),
+            ]
             void_keys.append(index.keys.void(owner.recipient, claim.nonce))
         else:
             return DocumentWrites(args, void_keys)
@@ -239,10 +246,10 @@ async def _find(index: TenantIndex, key: bytes) -> _DocumentClaim:
     value: bytes = await index.engine.send(client.hget(claims, key)) or b""
     while value:
         claim = await _read(index, key, value)
-        current: bytes = value if claim.record else await index.engine.send(client.hget(claims, key)) or b""
-        if current == value:
+        current_value: bytes = value if claim.record else await index.engine.send(client.hget(claims, key)) or b""
+        if current_value == value:
             return claim
-        value = current
+        value = current_value
     return _DocumentClaim(b"")
 
 

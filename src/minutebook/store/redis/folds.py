@@ -35,12 +35,14 @@ def numbered_folds(flat: Sequence[bytes]) -> NumberedFolds:
 async def add(
     index: TenantIndex, conversation: str, fold: Fold, replacing: Iterable[str] | None, at: datetime
 ) -> StoredFold:
+    """Add a fold, which replaces the active folds that it covers."""
     fold = fold_from_bytes(fold.id, fold.start, fold.stop, fold_to_bytes(fold))
     while True:
         reply = await index.run_script("load_fold_range", conversation, fold.id, fold.start, fold.stop)
-        row, same_id, new_number, numbers, records, splits_an_exchange = index.row(conversation, reply[1]), *reply[2:]
-        if same_id:
-            return require_same_fold(conversation, fold_from_record(same_id), fold)
+        row = index.row(conversation, reply[1])
+        same_id_record, new_number, numbers, records, splits_an_exchange = reply[2:]
+        if same_id_record:
+            return require_same_fold(conversation, fold_from_record(same_id_record), fold)
         others = {fold_from_record(record).fold: int(number) for number, record in zip(numbers, records, strict=True)}
         by_start = sorted(others, key=lambda other: other.start)
         overlapping = folds_in_range(by_start, fold.start, min(fold.stop, row.conversation.length))

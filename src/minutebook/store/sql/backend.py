@@ -35,8 +35,9 @@ MAX_INLINE_ROWS: Final = 64
 class SqlBackend(Backend):
     """All operations except append, leases and vacuum.
 
-    The flags of `read` and `write` are hints. PostgreSQL takes one round trip less with `is_single`. For SQLite, `inline_ok`: the function touches few rows, so it may run in the
-    event loop's thread. `cache_safe`: it changes no header. `no_fsync`: a power cut may undo it.
+    The flags of `read` and `write` are hints. With `is_single`, PostgreSQL takes one round trip less. The others are for
+    SQLite. `inline_ok`: the function touches few rows, so it may run in the event loop's thread. `cache_safe`: it changes no
+    header. `no_fsync`: a power cut may undo it.
     """
 
     @abstractmethod

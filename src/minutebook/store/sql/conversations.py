@@ -50,8 +50,8 @@ async def load(tx: SqlTransaction, query: LoadQuery) -> LoadedConversation:
     stop = header.length if query.limit is None else min(start + query.limit, header.length)
     if query.folded:
         active_folds = await folds.load_active_folds(tx, row, 0, header.length)
-        pinned = [await _find_exchange(tx, row, pin) for pin in pins]
-        requested = merged_ranges([range(header.first, header.lead), *pinned, range(start, stop)])
+        pinned_exchanges = [await _find_exchange(tx, row, pin) for pin in pins]
+        requested = merged_ranges([range(header.first, header.lead), *pinned_exchanges, range(start, stop)])
         unfolded = [span for part in requested for span in unfolded_ranges(active_folds, part.start, part.stop)]
         results = await tx.query(*_entry_queries(tx, row, unfolded))
     else:
@@ -59,8 +59,8 @@ async def load(tx: SqlTransaction, query: LoadQuery) -> LoadedConversation:
             folds.active_folds_query(row, start, stop), *_entry_queries(tx, row, [range(start, stop)])
         )
         active_folds = folds.folds_of_rows(fold_rows, stop)
-    positions, loaded = await tx.unpack(results)
-    return LoadedConversation(header, start, tuple(loaded), tuple(positions), tuple(active_folds), pins)
+    positions, loaded_entries = await tx.unpack(results)
+    return LoadedConversation(header, start, tuple(loaded_entries), tuple(positions), tuple(active_folds), pins)
 
 
 def _entry_queries(tx: SqlTransaction, row: ConversationRow, parts: list[range]) -> list[Query]:
@@ -101,11 +101,11 @@ async def trim(tx: SqlTransaction, row: ConversationRow, changes: Mapping[int, M
             replacements[position] = replacement[0]
     if not replacements:
         return 0
-    first = min(replacements)
+    first_position = min(replacements)
     for fork, stop in await _lock_reading_forks(tx, row):
-        if first < stop:
+        if first_position < stop:
             await _copy_shared_entries(tx, fork)
-    if first < row.own_start:
+    if first_position < row.own_start:
         row = await _copy_shared_entries(tx, row)
     for position, packed in replacements.items():
         turns = await entries.count_turns_before(tx, row, position + 1) - (packed.role is MessageRole.USER)
@@ -146,7 +146,7 @@ async def fork(
     lineage = [(number, min(stop, length)) for number, stop in row.lineage]
     if length > row.own_start:
         lineage.append((row.number, length))
-    new = ConversationHeader(
+    fork_header = ConversationHeader(
         *(header.tenant, new_id, header.recipient, at, at, at),
         version=1,
         length=length,
@@ -158,9 +158,9 @@ async def fork(
         labels=header.labels,
         origin=ForkOrigin(header.id, length),
     )
-    fork_row = await headers.insert(tx, new, origin_number=row.number, lineage=_without_empty_parts(lineage))
+    fork_row = await headers.insert(tx, fork_header, origin_number=row.number, lineage=_without_empty_parts(lineage))
     await folds.copy(tx, row, fork_row)
-    return new
+    return fork_header
 
 
 async def erase(tx: SqlTransaction, conversation: str | None, recipient: str | None, at: datetime) -> ErasureReceipt:

@@ -71,30 +71,30 @@ async def get(tx: SqlTransaction, kind: str, document_id: str, at: datetime) -> 
 
 
 def write_actions(
-    conversation: str, new: Iterable[PackedDocument], stored: Mapping[DocumentName, Document], at: datetime
+    conversation: str, documents: Iterable[PackedDocument], stored: Mapping[DocumentName, Document], at: datetime
 ) -> list[WriteAction]:
     """How to write each of some documents, given the stored ones with the same names.
 
     Raises:
         DocumentExists: one of them must not be written.
     """
-    return [document.write_action(stored.get((document.kind, document.id)), conversation, at) for document in new]
+    return [document.write_action(stored.get((document.kind, document.id)), conversation, at) for document in documents]
 
 
-async def put(tx: SqlTransaction, row: ConversationRow, new: PackedDocument, at: datetime) -> Document:
+async def put(tx: SqlTransaction, row: ConversationRow, document: PackedDocument, at: datetime) -> Document:
     """Write a document if that is allowed, and remove expired documents of its kind."""
-    name = (new.kind, new.id)
-    stored = await find(tx, [name], bodies=not new.replace)
-    (action,) = write_actions(row.conversation.id, [new], stored, at)
-    number, created_at = await write(tx, row.number, new, action, stored.get(name), at)
-    await sweep_kinds(tx, [new.kind], at)
-    return stored[name] if action is WriteAction.SAME else new.stored(row.conversation.id, number, created_at)
+    name = (document.kind, document.id)
+    stored = await find(tx, [name], bodies=not document.replace)
+    (action,) = write_actions(row.conversation.id, [document], stored, at)
+    number, created_at = await write(tx, row.number, document, action, stored.get(name), at)
+    await sweep_kinds(tx, [document.kind], at)
+    return stored[name] if action is WriteAction.SAME else document.stored(row.conversation.id, number, created_at)
 
 
 async def write(
     tx: SqlTransaction,
     owner: int,
-    new: PackedDocument,
+    document: PackedDocument,
     action: WriteAction,
     stored: Document | None,
     at: datetime,
@@ -108,9 +108,9 @@ async def write(
     """
     if stored is not None and action is WriteAction.SAME:
         return stored.number, stored.created_at
-    key, body = document_key(new.kind, new.id), compress(new.body)
+    key, body = document_key(document.kind, document.id), compress(document.body)
     if stored is not None and action is WriteAction.REPLACE:
-        if not await tx.execute(_REPLACE, body, new.expires_at, tx.tenant, key, owner):
+        if not await tx.execute(_REPLACE, body, document.expires_at, tx.tenant, key, owner):
             raise TransactionConflict
         return stored.number, stored.created_at
     if stored is not None:
@@ -118,8 +118,8 @@ async def write(
         await tx.execute(f"{_DELETE} AND expires_at <= ?", tx.tenant, key, microseconds(at))
     take_number = "UPDATE conversation SET documents = documents + 1 WHERE number = ? RETURNING documents"
     ((number,),) = await tx.rows(take_number, owner)
-    names = (new.kind, new.id, kind_key(new.kind), key)
-    if not await tx.execute(_INSERT, tx.tenant, owner, *names, number, microseconds(at), new.expires_at, body):
+    names = (document.kind, document.id, kind_key(document.kind), key)
+    if not await tx.execute(_INSERT, tx.tenant, owner, *names, number, microseconds(at), document.expires_at, body):
         raise TransactionConflict
     return number, at
 

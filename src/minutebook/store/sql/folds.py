@@ -62,8 +62,8 @@ async def add(
         return require_same_fold(row.conversation.id, stored_fold(fold_rows[0]), fold)
     start, stop = (max(0, min(position, row.conversation.length)) for position in (fold.start, fold.stop))
     overlapping = await load_active_folds(tx, row, start, stop)
-    splits = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)
-    require_fold(row.conversation, fold, overlapping=overlapping, splits_an_exchange=splits, replacing=replacing)
+    is_split = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)
+    require_fold(row.conversation, fold, overlapping=overlapping, splits_an_exchange=is_split, replacing=replacing)
     ((number,),) = await tx.rows("SELECT coalesce(max(number) + 1, 0) FROM fold WHERE conversation = ?", row.number)
     if overlapping:
         cover = f"UPDATE fold SET covered_by = ? WHERE {_IS_ACTIVE} AND start >= ? AND stop <= ?"  # noqa: S608 - a constant of ours
@@ -88,24 +88,24 @@ async def undo(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datet
         return stored
     uncover = "UPDATE fold SET covered_by = ? WHERE conversation = ? AND covered_by = ?"
     await tx.execute(uncover, covered_by, row.number, number)
-    undo = "UPDATE fold SET undone_at = ? WHERE conversation = ? AND number = ?"
-    await tx.execute(undo, microseconds(at), row.number, number)
+    mark_undone = "UPDATE fold SET undone_at = ? WHERE conversation = ? AND number = ?"
+    await tx.execute(mark_undone, microseconds(at), row.number, number)
     return replace(stored, undone_at=at)
 
 
 async def seal(tx: SqlTransaction, row: ConversationRow, folds: Iterable[Fold]) -> None:
     """Mark folds as sealed: their entries are purged, so they cannot be undone."""
-    seal = "UPDATE fold SET sealed = true WHERE conversation = ? AND id = ?"
-    await tx.execute_many(seal, [(row.number, fold.id) for fold in folds])
+    mark_sealed = "UPDATE fold SET sealed = true WHERE conversation = ? AND id = ?"
+    await tx.execute_many(mark_sealed, [(row.number, fold.id) for fold in folds])
 
 
 async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) -> None:
     """Copy the folds and pins of the shared entries to a fork. A fold is active there if the one that covers it is not copied."""
     stop = fork.conversation.length
     fold_rows = await tx.rows(f"{_SELECT} AND undone_at IS NULL AND stop <= ? ORDER BY number", row.number, stop)
-    copied = {fold[0] for fold in fold_rows}
+    copied_numbers = {fold[0] for fold in fold_rows}
     await tx.execute_many(
-        _INSERT, [(fork.number, *fold[:8], fold[8] if fold[8] in copied else None) for fold in fold_rows]
+        _INSERT, [(fork.number, *fold[:8], fold[8] if fold[8] in copied_numbers else None) for fold in fold_rows]
     )
     for number, fold_id, start, fold_stop, body, *_ in fold_rows:
         await index_fold(tx, fork, number, fold_from_bytes(fold_id, start, fold_stop, body))

@@ -105,10 +105,10 @@ async def insert(
         *(json_of(lineage), *extra_columns.values()),
     )
     statement = _insert_statement(tuple(extra_columns))
-    inserted, tombstones = await tx.query((statement, values), _tombstone_query(tx, header.id))
-    if tombstones or not inserted:
+    inserted_rows, tombstones = await tx.query((statement, values), _tombstone_query(tx, header.id))
+    if tombstones or not inserted_rows:
         raise TransactionConflict
-    return ConversationRow(inserted[0][0], header, lineage)
+    return ConversationRow(inserted_rows[0][0], header, lineage)
 
 
 @lru_cache
@@ -129,9 +129,9 @@ async def set_status(
 
 
 async def set_labels(tx: SqlTransaction, row: ConversationRow, labels: Mapping[str, str | None]) -> ConversationHeader:
-    updated = with_labels(row.conversation, labels)
-    await tx.execute("UPDATE conversation SET labels = ? WHERE number = ?", json_of(dict(updated.labels)), row.number)
-    return updated
+    header = with_labels(row.conversation, labels)
+    await tx.execute("UPDATE conversation SET labels = ? WHERE number = ?", json_of(dict(header.labels)), row.number)
+    return header
 
 
 _NEWEST_FIRST: Final = "ORDER BY created_at DESC, id LIMIT ?"

@@ -52,19 +52,19 @@ async def search(tx: SqlTransaction, query: SearchQuery) -> Page[SearchHit]:
     after = cursor_values(query.cursor, int)
     before = after[0] if after else _MAX_KEY
     within = None if query.conversation is None else await headers.get(tx, query.conversation)
-    batch = min(query.limit + 1, _MAX_BATCH)
+    batch_size = min(query.limit + 1, _MAX_BATCH)
     hits: list[tuple[int, SearchHit]] = []
     read_count = 0
     for start, end in _key_ranges(within):
         stop = min(end, before)
         while start < stop:
-            keys = await tx.find_keys(tokens, start, stop, batch)
+            keys = await tx.find_keys(tokens, start, stop, batch_size)
             for key, hit in await _load_hits(tx, target, keys, within):
                 if len(hits) == query.limit:
                     return Page(tuple(hit for _, hit in hits), cursor_of(hits[-1][0]))
                 hits.append((key, hit))
             read_count += len(keys)
-            if len(keys) < batch:
+            if len(keys) < batch_size:
                 break
             stop = keys[-1]
             if read_count >= MAX_SCANNED_ENTRIES:
@@ -73,7 +73,10 @@ async def search(tx: SqlTransaction, query: SearchQuery) -> Page[SearchHit]:
 
 
 def _key_ranges(within: ConversationRow | None) -> Iterator[tuple[int, int]]:
-    """The ranges of keys to search, last first. A fork reads entries of conversations with lower numbers."""
+    """The ranges of keys to search, last first: those of one conversation, or all keys.
+
+    A fork reads entries of conversations with lower numbers.
+    """
     if within is None:
         yield 0, _MAX_KEY
         return

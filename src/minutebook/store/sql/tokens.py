@@ -44,6 +44,6 @@ async def index_fold(tx: SqlTransaction, row: ConversationRow, number: int, fold
 
 
 def conversation_tokens(header: ConversationHeader, tokens: Sequence[str]) -> list[str]:
-    """The tokens with that of the recipient, all as the tenant's; empty if there are none."""
+    """The tokens and the token of the recipient, each with the tenant's prefix; empty if there are no tokens."""
     prefix = tenant_prefix(header.tenant)
     return [prefix + token for token in (*tokens, recipient_token(header.recipient))] if tokens else []

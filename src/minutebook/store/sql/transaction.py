@@ -27,7 +27,7 @@ class EntrySpan(NamedTuple):
     """Where consecutive entries are stored."""
 
     number: int
-    """Of the conversation that stores them."""
+    """The number of the conversation that stores them."""
     start: int
     stop: int
 
@@ -138,4 +138,7 @@ class SqlTransaction(ABC):
 
     @abstractmethod
     async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
-        """Keys whose tokens match, from `stop` down to `start`. All that match, or `limit`, and perhaps some that do not."""
+        """The last keys before `stop` whose tokens match, from last to first, at most `limit` and none before `start`.
+
+        An index may also return keys whose texts do not match. The caller compares the texts.
+        """

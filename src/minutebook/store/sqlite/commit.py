@@ -164,7 +164,7 @@ class Committer:
         self._path = path
         self._prepare = prepare
         self._writable: WriteConnection | None = None
-        self._file: tuple[int, int] | None = None
+        self._file_identity: tuple[int, int] | None = None
         self._log_pages = 0
         """Length of the write-ahead log."""
         self.busy_handler = BusyHandler()
@@ -177,9 +177,9 @@ class Committer:
             writable = self._writable or self._connect()
         except Exception as error:  # noqa: BLE001 - every error is the result of the jobs
             return [JobResult(job, error=self._error_for_caller(error)) for job in group]
-        shared = [job for job in group if not job.exclusive]
-        results = self._run_shared(writable, shared) if shared else []
-        return results + [self._run_exclusive(writable, job) for job in group[len(shared) :]]
+        shared_jobs = [job for job in group if not job.exclusive]
+        results = self._run_shared(writable, shared_jobs) if shared_jobs else []
+        return results + [self._run_exclusive(writable, job) for job in group[len(shared_jobs) :]]
 
     @property
     def needs_checkpoint(self) -> bool:
@@ -207,7 +207,7 @@ class Committer:
             connection.close()
             raise
         writable = WriteConnection(connection)
-        self._file = file_identity(self._path)
+        self._file_identity = file_identity(self._path)
         writable.connection.set_wal_hook(self._on_wal_commit)
         self._writable = writable
         return writable
@@ -257,7 +257,7 @@ class Committer:
         commit_started = perf_counter()
         writable.commit()
         self.sync_seconds = perf_counter() - commit_started - len(group) * JOB_WRITE_SECONDS
-        if file_identity(self._path) != self._file:
+        if file_identity(self._path) != self._file_identity:
             raise StoreUnavailable(self._store, "its file was deleted or replaced while it was in use")
         return results
 
@@ -267,6 +267,6 @@ class Committer:
             error = error.error
         if not isinstance(error, apsw.Error):
             return error
-        mapped = store_error(error, self._store)
-        mapped.__cause__ = error
-        return mapped
+        mapped_error = store_error(error, self._store)
+        mapped_error.__cause__ = error
+        return mapped_error

@@ -100,8 +100,9 @@ def _open_immutable(path: str) -> apsw.Connection:
     """Open a file that cannot change, so that SQLite needs no lock and no shared memory, which it could not create.
 
     Raises:
-        StoreReadOnly: the newest commits are in a write-ahead log, which cannot be read this way.
-        StoreRejected: the file has not the schema of this version.
+        StoreReadOnly: the newest commits are in a write-ahead log, which cannot be read this way, or the schema is older than
+            that of this version and cannot be migrated.
+        StoreRejected: the schema is newer than that of this version.
     """
     store = f"sqlite:///{path}"
     if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):  # noqa: PTH110, PTH202

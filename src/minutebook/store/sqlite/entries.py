@@ -65,8 +65,8 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
     if command.documents:
         needs_bodies = not all(document.replace for document in command.documents)
         names = [(document.kind, document.id) for document in command.documents]
-        stored = await documents.find(tx, names, bodies=needs_bodies)
-        write_actions = documents.write_actions(conversation, command.documents, stored, at)
+        stored_documents = await documents.find(tx, names, bodies=needs_bodies)
+        write_actions = documents.write_actions(conversation, command.documents, stored_documents, at)
     is_new = row is None
     if row is None:
         before = new_header(tx.tenant, conversation, command.recipient, command.labels or {}, at)
@@ -80,7 +80,8 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
         db.execute("INSERT INTO idempotency_key VALUES (?, ?, ?, ?)", (row.number, key, command.digest, after.version))
     if command.documents:
         for document, action in zip(command.documents, write_actions, strict=True):
-            await documents.write(tx, row.number, document, action, stored.get((document.kind, document.id)), at)
+            stored = stored_documents.get((document.kind, document.id))
+            await documents.write(tx, row.number, document, action, stored, at)
         await documents.sweep_kinds(tx, [document.kind for document in command.documents], at)
     if not is_new:
         writable.defer(_UPDATE_HEADER, [_header_update(row.number, after)])

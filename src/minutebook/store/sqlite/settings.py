@@ -11,17 +11,18 @@ from minutebook.store.search import WORDS, require_mode
 
 @dataclass(slots=True)
 class SqliteSettings:
-    """What the opener of a database expects of it."""
+    """The settings that a process expects of the database it opens."""
 
     store: str
     search_mode: str | None = None
-    """None for any."""
+    """None accepts any mode."""
     key_ids: Sequence[str] = ()
     """The master keys, the current one first; empty if it must not be encrypted."""
     resumes_encryption: bool = False
+    """Whether the database is being encrypted in place, so that it may be encrypted partly or not at all."""
 
     def check(self, db: apsw.Connection) -> None:
-        """Record the settings in a new database, and compare them with those of another one.
+        """Record the settings in a new database, or compare them with those of an existing one.
 
         Raises:
             InvalidSetting: the database has another setting `search`, or is not encrypted.

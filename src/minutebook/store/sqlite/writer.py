@@ -97,11 +97,11 @@ class Writer:
         results = self._run_inline(group)
         resolve_futures(results)
         if len(results) < len(group):
-            finished = {id(result.job) for result in results}
-            remaining = [job for job in group if id(job) not in finished]
-            if own_job in remaining:
+            finished_ids = {id(result.job) for result in results}
+            remaining_jobs = [job for job in group if id(job) not in finished_ids]
+            if own_job in remaining_jobs:
                 own_job.future = loop.create_future()
-            self._submit_or_fail(remaining)
+            self._submit_or_fail(remaining_jobs)
         if own_job.future is not None:
             return await own_job.future
         own_result = next(result for result in results if result.job is own_job)
@@ -173,8 +173,8 @@ class Writer:
         """
         try:
             self._submit(jobs)
-        except StoreUnavailable as closed:
-            resolve_futures([JobResult(job, error=closed) for job in jobs])
+        except StoreUnavailable as error:
+            resolve_futures([JobResult(job, error=error) for job in jobs])
 
     def _submit(self, jobs: Sequence[WriteJob]) -> None:
         with self._state_lock:

@@ -28,6 +28,7 @@ from minutebook.errors import (
     VersionConflict,
 )
 from minutebook.formats import Source, SourceConversation
+from minutebook.formats.libraries.database import FORMAT as OWN_DATABASE
 from minutebook.formats.requests.chat import FORMAT as CHAT
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import FindingKind
@@ -49,6 +50,8 @@ SOURCE_LABEL: Final = "source"
 """The label with the name of the format that a conversation was imported from."""
 USAGE_KIND: Final = "imported_usage"
 """The kind of the document with the usage that a file had. Its id is that of the conversation."""
+_OWN_FORMATS: Final = (CHAT, OWN_DATABASE)
+"""Formats whose conversations keep their ids and get no label."""
 _TAKEN: Final = "the id is taken by another conversation; give this one its own id"
 _REFUSED: Final = (ConversationErased, InvalidSetting)
 """Errors that refuse one conversation, besides conflicts of its id. The other conversations are imported."""
@@ -173,7 +176,7 @@ class Importer:
 
     def _free_name(self, name: str, format_name: str) -> str:
         """The id in the database: that of the file, with the format before it if another format has the same id."""
-        if format_name == CHAT.name:
+        if format_name in {own.name for own in _OWN_FORMATS}:
             return name
         header = self.database.run(_find_header(self.database.store, name))
         is_other = header is not None and header.labels.get(SOURCE_LABEL) != format_name
@@ -239,8 +242,8 @@ def _header(name: str, recipient: str, labels: Mapping[str, str], created_at: da
 
 
 def _labels(conversation: FileConversation) -> dict[str, str]:
-    """The labels of an imported conversation: its format and title. Chat data, our own format, has none."""
-    if conversation.format.name == CHAT.name:
+    """The labels of an imported conversation: its format and title. Our own formats have none."""
+    if conversation.format in _OWN_FORMATS:
         return {}
     title = (conversation.conversation.title or "")[:MAX_TITLE]
     return {SOURCE_LABEL: conversation.format.name, **({"title": title} if title else {})}
@@ -250,7 +253,7 @@ def _entries(conversation: FileConversation, messages: Iterable[Message]) -> lis
     """The entries with their original times and models."""
     source = conversation.conversation
     evaluation_id, at = uuid4(), source.created_at or datetime.now(UTC)
-    provider = None if conversation.format.name == CHAT.name else conversation.format.provider
+    provider = None if conversation.format in _OWN_FORMATS else conversation.format.provider
     entries = []
     for index, (item, message) in enumerate(zip(source.items, messages, strict=True)):
         at = item.at or at

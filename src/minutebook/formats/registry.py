@@ -20,6 +20,7 @@ GROUP: Final = "minutebook.formats"
 """The group of entry points that add formats."""
 _MODULES: Final = (
     "libraries.export",
+    "libraries.database",
     "agents.claude_code",
     "agents.codex",
     "agents.gemini_cli",

@@ -158,9 +158,10 @@ class Importer:
             self.result.refused.append(ConversationProblems(file, name, [str(problem)]))
             return
         folds, problems = _valid_folds(source)
+        is_forked = False
         if source.branch_of is not None:
             parent = self._free_name(source.branch_of, conversation.format.name)
-            self.database.run(_fork(self.database.store, parent, name, entries))
+            is_forked = self.database.run(_fork(self.database.store, parent, name, entries))
         labels = _labels(conversation)
         header = _header(name, self.recipient or name, labels, source.created_at or datetime.now(UTC))
         lines = chain(
@@ -168,7 +169,7 @@ class Importer:
             (f'{{"entry":{entry_to_json(entry)}}}' for entry in entries),
             (json.dumps({"fold": {**fold_to_json(fold), "undone": False}}) for fold in folds),
         )
-        if self._import_lines(file, name, lines):
+        if self._import_lines(file, name, lines, is_forked=is_forked):
             if usage := _usage_document(conversation, name):
                 self.database.run(self.database.store.put_document(name, usage))
             if problems := [*checker.problems(), *problems]:
@@ -182,11 +183,14 @@ class Importer:
         is_other = header is not None and header.labels.get(SOURCE_LABEL) != format_name
         return f"{format_name}-{name}" if is_other else name
 
-    def _import_lines(self, file: str, name: str, lines: Iterable[str]) -> bool:
-        """Import the lines of an export into the store. Return False if the conversation was refused."""
+    def _import_lines(self, file: str, name: str, lines: Iterable[str], *, is_forked: bool = False) -> bool:
+        """Import the lines of an export into the store. Return False if the conversation was refused.
+
+        `is_forked`: this import has created the conversation as a fork.
+        """
         store, result = self.database.store, self.result
         try:
-            length_before = self.database.run(_length(store, name))
+            length_before = None if is_forked else self.database.run(_length(store, name))
             imported = self.database.run(store.import_(lines))
             added = (self.database.run(_length(store, name)) or 0) - (length_before or 0)
         except VersionConflict:
@@ -217,10 +221,13 @@ async def _length(store: ConversationStore, name: str) -> int | None:
     return None if header is None else header.length
 
 
-async def _fork(store: ConversationStore, parent: str, name: str, entries: Sequence[ConversationEntry]) -> None:
-    """Create a branch with the messages that it shares with its conversation, if that was imported and the branch was not."""
+async def _fork(store: ConversationStore, parent: str, name: str, entries: Sequence[ConversationEntry]) -> bool:
+    """Create a branch with the messages that it shares with its conversation, if that was imported and the branch was not.
+
+    Return False if it was not created.
+    """
     if await _length(store, parent) is None or await _length(store, name) is not None:
-        return
+        return False
     stored = (await store.load(parent, since=0)).messages
     shared = 0
     while shared < min(len(stored), len(entries)) and stored[shared] == entry_to_provider_message(entries[shared]):
@@ -228,6 +235,8 @@ async def _fork(store: ConversationStore, parent: str, name: str, entries: Seque
     if shared:
         with suppress(InvalidSetting):  # they part within an exchange: the branch is then stored on its own
             await store.fork(parent, name, at=shared)
+            return True
+    return False
 
 
 def _stem(name: str) -> str:

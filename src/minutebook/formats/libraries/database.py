@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from minutebook.conversation.requests import read_requests
-from minutebook.errors import MinutebookError, UnreadableInput
+from minutebook.errors import MinutebookError, MissingKey, UnreadableInput
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys
 from minutebook.formats.source import Source
 from minutebook.store.base import ConversationStore
@@ -39,6 +39,9 @@ def read(source: Source) -> Iterator[SourceConversation]:
             store = open_store(str(copy), tenant=tenant)
             try:
                 yield from _conversations(store)
+            except MissingKey:
+                problem = "is an encrypted database; export its conversations with its key: minutebook export --all"
+                raise UnreadableInput(source.name, problem) from None
             except MinutebookError as error:
                 raise UnreadableInput(source.name, f"cannot be read as a database of ours: {error}") from error
             finally:

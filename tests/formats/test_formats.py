@@ -10,7 +10,7 @@ import pytest
 from minutebook import check
 from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.formats import Source, convert, detect, format_named, formats, read
-from minutebook.record.message import call_names, text_of
+from minutebook.record.message import call_ids, call_names, text_of
 from tests.formats.samples import ANSWER, CITY, QUESTION, RESULT, SAMPLES, WITHOUT_TOOLS
 
 CALL_MARKS = (b'"tool_calls"', b'"tool_use"', b'"function_call"', b'"toolUse"')
@@ -291,3 +291,27 @@ def test_ten_lines_of_another_format_are_never_read_silently(sample: str, other:
         assert source.skipped or sum(map(len, map(call_names, messages))) == calls
     else:
         assert source.skipped
+
+
+@pytest.mark.parametrize("target", ["openai-responses", "anthropic", "gemini", "langchain"])
+def test_a_call_without_an_id_gets_the_same_new_id_in_every_format(target: str) -> None:
+    arguments = {"type": "function", "function": {"name": "find_order", "arguments": '{"number": 17}'}}
+    messages = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": None, "tool_calls": [arguments, {**arguments, "id": "call_1_0"}, arguments]},
+        {"role": "tool", "content": RESULT},
+        {"role": "tool", "tool_call_id": "call_1_0", "content": "found"},
+        {"role": "tool", "content": "lost"},
+        {"role": "assistant", "content": ANSWER},
+    ]
+    (conversation,) = read(json.dumps({"messages": messages}).encode())
+
+    converted = convert(conversation, target)
+    (again,) = read(json.dumps(converted.value).encode(), target)
+
+    assert check(again.messages, provider=formats()[target].provider) == []
+    results = {message["tool_call_id"]: text_of(message) for message in again.messages if message["role"] == "tool"}
+    assert [results[call_id] for call_id in call_ids(again.messages[1])] == [RESULT, "found", "lost"]
+    assert "message 1: call 0 had no id and has the new id 'call_1_0_'" in converted.lost
+    assert "message 1: call 2 had no id and has the new id 'call_1_2'" in converted.lost
+    assert convert(conversation, target) == converted

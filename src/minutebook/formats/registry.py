@@ -188,24 +188,28 @@ def _with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str
     result: list[Message] = []
     lines: list[str] = []
     unanswered: list[str] = []
+
+    def with_id(index: int, number: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
+        if call.get("id"):
+            return call
+        new_id = f"call_{index}_{number}"
+        while new_id in used:
+            new_id += "_"
+        used.add(new_id)
+        unanswered.append(new_id)
+        lines.append(f"message {index}: call {number} had no id and has the new id {new_id!r}")
+        return {**call, "id": new_id}
+
     for index, message in enumerate(messages):
         if is_result(message):
-            if unanswered and not message.get("tool_call_id"):
-                message = {**message, "tool_call_id": unanswered.pop(0)}
+            has_no_id = unanswered and not message.get("tool_call_id")
+            result.append({**message, "tool_call_id": unanswered.pop(0)} if has_no_id else message)
         elif calls := message.get("tool_calls"):
-            unanswered, named = [], []
-            for number, call in enumerate(calls):
-                if not call.get("id"):
-                    new_id = f"call_{index}_{number}"
-                    while new_id in used:
-                        new_id += "_"
-                    used.add(new_id)
-                    unanswered.append(new_id)
-                    lines.append(f"message {index}: call {number} had no id and has the new id {new_id!r}")
-                    call = {**call, "id": new_id}
-                named.append(call)
-            message = {**message, "tool_calls": named}
-        result.append(message)
+            unanswered.clear()
+            named = [with_id(index, number, call) for number, call in enumerate(calls)]
+            result.append({**message, "tool_calls": named})
+        else:
+            result.append(message)
     return result, lines
 
 

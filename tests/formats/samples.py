@@ -499,6 +499,17 @@ def _adk_database() -> bytes:
     )
 
 
+def _our_database() -> bytes:
+    from minutebook.store import open_store
+    from minutebook.store.loop_thread import run_sync
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(str(Path(folder) / "chat.db"))
+        run_sync(store.import_(_export().decode().splitlines()))
+        run_sync(store.close())
+        return (Path(folder) / "chat.db").read_bytes()
+
+
 def as_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
@@ -529,6 +540,15 @@ SAMPLES: dict[str, tuple[str, bytes]] = {
         "anthropic",
         as_json({"model": "claude-opus-4-6", "max_tokens": 100, "system": "Be brief.", "messages": ANTHROPIC}),
     ),
+    "anthropic messages, a line each": ("anthropic", as_lines(ANTHROPIC)),
+    "anthropic requests, a line each": (
+        "anthropic",
+        as_lines([{"model": "claude-opus-4-6", "max_tokens": 100, "messages": ANTHROPIC}] * 3),
+    ),
+    "responses items, a line each": ("openai-responses", as_lines(ITEMS)),
+    "responses requests, a line each": ("openai-responses", as_lines([{"model": "gpt-5", "input": ITEMS}] * 3)),
+    "gemini contents, a line each": ("gemini", as_lines(CONTENTS)),
+    "gemini requests, a line each": ("gemini", as_lines([{"contents": CONTENTS}] * 3)),
     "responses items": ("openai-responses", as_json(ITEMS)),
     "responses request": ("openai-responses", as_json({"model": "gpt-5", "instructions": "Be brief.", "input": ITEMS})),
     "gemini contents": ("gemini", as_json(CONTENTS)),
@@ -564,6 +584,7 @@ SAMPLES: dict[str, tuple[str, bytes]] = {
     "openai-agents database": ("openai-agents", _openai_agents()),
     "llm database": ("llm", _llm()),
     "our export": ("minutebook", _export()),
+    "our database": ("minutebook-db", _our_database()),
 }
 """Description → name of the format, content of the file."""
 WITHOUT_TOOLS = {"aider history", "open webui export"}

@@ -10,9 +10,11 @@ import pytest
 from minutebook import check
 from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.formats import Source, convert, detect, format_named, formats, read
-from minutebook.record.message import call_names, text_of
+from minutebook.record.message import call_ids, call_names, text_of
 from tests.formats.samples import ANSWER, CITY, QUESTION, RESULT, SAMPLES, WITHOUT_TOOLS
 
+CALL_MARKS = (b'"tool_calls"', b'"tool_use"', b'"function_call"', b'"toolUse"')
+"""Each marks one call in the samples of related formats."""
 BOM = b"\xef\xbb\xbf"
 JSON_SAMPLES = [name for name, (format_name, _) in SAMPLES.items() if formats()[format_name].kind == "json"]
 LINES = [name for name in JSON_SAMPLES if SAMPLES[name][1].count(b"\n") > 1]
@@ -26,6 +28,10 @@ def test_a_file_is_detected_by_its_content(sample: str) -> None:
     assert detect(gzip.compress(content)).name == name
     if formats()[name].kind != "sqlite":
         assert detect(BOM + content).name == name
+
+
+def test_every_format_has_a_sample() -> None:
+    assert {name for name, _ in SAMPLES.values()} == set(formats())
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
@@ -269,15 +275,43 @@ def test_ten_lines_of_another_format_are_never_read_silently(sample: str, other:
     name, content = SAMPLES[sample]
     other_name, other_content = SAMPLES[other]
     related = {"openai-chat", "anthropic", "openai-responses", "bedrock", "swe-agent"}  # texts are the same in these
-    if name == other_name or {name, other_name} <= related:
+    if name == other_name:
         return
     foreign = (other_content.splitlines() * 10)[:10]
     source = Source(b"\n".join([content.rstrip(b"\n"), *foreign]) + b"\n")
     try:
         detected = detect(source).name
-        list(read(source))
+        messages = [message for conversation in read(source) for message in conversation.messages]
     except UnreadableInput:
         return
 
     assert detected in {name, other_name}
-    assert source.skipped
+    if {name, other_name} <= related:
+        calls = sum(line.count(mark) for line in [content, *foreign] for mark in CALL_MARKS)
+        assert source.skipped or sum(map(len, map(call_names, messages))) == calls
+    else:
+        assert source.skipped
+
+
+@pytest.mark.parametrize("target", ["openai-responses", "anthropic", "gemini", "langchain"])
+def test_a_call_without_an_id_gets_the_same_new_id_in_every_format(target: str) -> None:
+    arguments = {"type": "function", "function": {"name": "find_order", "arguments": '{"number": 17}'}}
+    messages = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "content": None, "tool_calls": [arguments, {**arguments, "id": "call_1_0"}, arguments]},
+        {"role": "tool", "content": RESULT},
+        {"role": "tool", "tool_call_id": "call_1_0", "content": "found"},
+        {"role": "tool", "content": "lost"},
+        {"role": "assistant", "content": ANSWER},
+    ]
+    (conversation,) = read(json.dumps({"messages": messages}).encode())
+
+    converted = convert(conversation, target)
+    (again,) = read(json.dumps(converted.value).encode(), target)
+
+    assert check(again.messages, provider=formats()[target].provider) == []
+    results = {message["tool_call_id"]: text_of(message) for message in again.messages if message["role"] == "tool"}
+    assert [results[call_id] for call_id in call_ids(again.messages[1])] == [RESULT, "found", "lost"]
+    assert "message 1: call 0 had no id and has the new id 'call_1_0_'" in converted.lost
+    assert "message 1: call 2 had no id and has the new id 'call_1_2'" in converted.lost
+    assert convert(conversation, target) == converted

@@ -28,6 +28,7 @@ from minutebook.errors import (
     VersionConflict,
 )
 from minutebook.formats import Source, SourceConversation
+from minutebook.formats.libraries.database import FORMAT as OWN_DATABASE
 from minutebook.formats.requests.chat import FORMAT as CHAT
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import FindingKind
@@ -49,6 +50,8 @@ SOURCE_LABEL: Final = "source"
 """The label with the name of the format that a conversation was imported from."""
 USAGE_KIND: Final = "imported_usage"
 """The kind of the document with the usage that a file had. Its id is that of the conversation."""
+_OWN_FORMATS: Final = (CHAT, OWN_DATABASE)
+"""Formats whose conversations keep their ids and get no label."""
 _ID_TAKEN: Final = "the id is taken by another conversation; give this one its own id"
 _REFUSAL_ERRORS: Final = (ConversationErased, InvalidSetting)
 """Errors that refuse one conversation, besides conflicts of its id. The other conversations are imported."""
@@ -155,9 +158,10 @@ class Importer:
             self.result.refused.append(ConversationProblems(file, name, [str(problem)]))
             return
         folds, problems = _valid_folds(source)
+        is_forked = False
         if source.branch_of is not None:
             parent = self._free_name(source.branch_of, conversation.format.name)
-            self.database.run(_fork(self.database.store, parent, name, entries))
+            is_forked = self.database.run(_fork(self.database.store, parent, name, entries))
         labels = _labels(conversation)
         header = _header(name, self.recipient or name, labels, source.created_at or datetime.now(UTC))
         lines = chain(
@@ -165,7 +169,7 @@ class Importer:
             (f'{{"entry":{entry_to_json(entry)}}}' for entry in entries),
             (json.dumps({"fold": {**fold_to_json(fold), "undone": False}}) for fold in folds),
         )
-        if self._import_lines(file, name, lines):
+        if self._import_lines(file, name, lines, is_forked=is_forked):
             if usage := _usage_document(conversation, name):
                 self.database.run(self.database.store.put_document(name, usage))
             if problems := [*checker.problems(), *problems]:
@@ -173,17 +177,20 @@ class Importer:
 
     def _free_name(self, name: str, format_name: str) -> str:
         """The id to import under: the id in the file, prefixed with the format if a conversation of another format has it."""
-        if format_name == CHAT.name:
+        if format_name in {own.name for own in _OWN_FORMATS}:
             return name
         header = self.database.run(_find_header(self.database.store, name))
         is_taken = header is not None and header.labels.get(SOURCE_LABEL) != format_name
         return f"{format_name}-{name}" if is_taken else name
 
-    def _import_lines(self, file: str, name: str, lines: Iterable[str]) -> bool:
-        """Import the lines of an export into the store. Return False if the conversation was refused."""
+    def _import_lines(self, file: str, name: str, lines: Iterable[str], *, is_forked: bool = False) -> bool:
+        """Import the lines of an export into the store. Return False if the conversation was refused.
+
+        `is_forked`: this import has created the conversation as a fork.
+        """
         store, result = self.database.store, self.result
         try:
-            length_before = self.database.run(_length(store, name))
+            length_before = None if is_forked else self.database.run(_length(store, name))
             imported = self.database.run(store.import_(lines))
             added = (self.database.run(_length(store, name)) or 0) - (length_before or 0)
         except VersionConflict:
@@ -214,10 +221,13 @@ async def _length(store: ConversationStore, name: str) -> int | None:
     return None if header is None else header.length
 
 
-async def _fork(store: ConversationStore, parent: str, name: str, entries: Sequence[ConversationEntry]) -> None:
-    """Create a branch with the messages that it shares with its conversation, if that was imported and the branch was not."""
+async def _fork(store: ConversationStore, parent: str, name: str, entries: Sequence[ConversationEntry]) -> bool:
+    """Create a branch with the messages that it shares with its conversation, if that was imported and the branch was not.
+
+    Return False if it was not created.
+    """
     if await _length(store, parent) is None or await _length(store, name) is not None:
-        return
+        return False
     stored = (await store.load(parent, since=0)).messages
     shared = 0
     while shared < min(len(stored), len(entries)) and stored[shared] == entry_to_provider_message(entries[shared]):
@@ -225,6 +235,8 @@ async def _fork(store: ConversationStore, parent: str, name: str, entries: Seque
     if shared:
         with suppress(InvalidSetting):  # they differ within an exchange: the branch is then stored without an origin
             await store.fork(parent, name, at=shared)
+            return True
+    return False
 
 
 def _stem(name: str) -> str:
@@ -239,8 +251,8 @@ def _header(name: str, recipient: str, labels: Mapping[str, str], created_at: da
 
 
 def _labels(conversation: FileConversation) -> dict[str, str]:
-    """The labels of an imported conversation: its format and title. Chat data, our own format, has none."""
-    if conversation.format.name == CHAT.name:
+    """The labels of an imported conversation: its format and title. Our own formats have none."""
+    if conversation.format in _OWN_FORMATS:
         return {}
     title = (conversation.conversation.title or "")[:MAX_TITLE]
     return {SOURCE_LABEL: conversation.format.name, **({"title": title} if title else {})}
@@ -250,7 +262,7 @@ def _entries(conversation: FileConversation, messages: Iterable[Message]) -> lis
     """The entries with their original times and models."""
     source = conversation.conversation
     evaluation_id, created_at = uuid4(), source.created_at or datetime.now(UTC)
-    provider = None if conversation.format.name == CHAT.name else conversation.format.provider
+    provider = None if conversation.format in _OWN_FORMATS else conversation.format.provider
     entries = []
     for index, (item, message) in enumerate(zip(source.items, messages, strict=True)):
         created_at = item.at or created_at

@@ -13,13 +13,14 @@ from typing import Any, Final
 from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, Writer, describe
 from minutebook.formats.source import Source
-from minutebook.record.message import Message
+from minutebook.record.message import Message, call_ids, is_result
 from minutebook.wire.write import FORMAT_KEYS
 
 GROUP: Final = "minutebook.formats"
 """The group of entry points that add formats."""
 _MODULES: Final = (
     "libraries.export",
+    "libraries.database",
     "agents.claude_code",
     "agents.codex",
     "agents.gemini_cli",
@@ -172,8 +173,44 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
         conversation = replace(conversation, data={}, original=None)
     if conversation.original is not None and _read_back(conversation.original, target) == conversation.messages:
         return Converted(conversation.original, ())
-    value = write(conversation)
-    return Converted(value, tuple(_losses(conversation.messages, _read_back(value, target))))
+    messages, new_ids = _with_call_ids(conversation.messages)
+    items = [replace(item, message=message) for item, message in zip(conversation.items, messages, strict=True)]
+    value = write(replace(conversation, items=items))
+    return Converted(value, (*_losses(conversation.messages, _read_back(value, target)), *new_ids))
+
+
+def _with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
+    """The messages with an id for each call that has none and for its result, and a line for each new id.
+
+    Results without an id belong to the calls before them, in order.
+    """
+    used = {call_id for message in messages for call_id in call_ids(message)}
+    result: list[Message] = []
+    lines: list[str] = []
+    unanswered: list[str] = []
+
+    def with_id(index: int, number: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
+        if call.get("id"):
+            return call
+        new_id = f"call_{index}_{number}"
+        while new_id in used:
+            new_id += "_"
+        used.add(new_id)
+        unanswered.append(new_id)
+        lines.append(f"message {index}: call {number} had no id and has the new id {new_id!r}")
+        return {**call, "id": new_id}
+
+    for index, message in enumerate(messages):
+        if is_result(message):
+            has_no_id = unanswered and not message.get("tool_call_id")
+            result.append({**message, "tool_call_id": unanswered.pop(0)} if has_no_id else message)
+        elif calls := message.get("tool_calls"):
+            unanswered.clear()
+            named = [with_id(index, number, call) for number, call in enumerate(calls)]
+            result.append({**message, "tool_calls": named})
+        else:
+            result.append(message)
+    return result, lines
 
 
 def with_messages(conversation: SourceConversation, items: Sequence[SourceMessage]) -> Any:

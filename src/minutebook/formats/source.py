@@ -351,7 +351,9 @@ def _kind_of(start: bytes) -> Kind:
 
 def _tables(database: sqlite3.Connection) -> Mapping[str, frozenset[str]]:
     """The columns of each table."""
-    names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    # Virtual tables are left out: this SQLite may not know the module of one, or its options.
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+    names = [row[0] for row in database.execute(tables)]
     return {
         name: frozenset(row[1] for row in database.execute("SELECT * FROM pragma_table_info(?)", (name,)))
         for name in names

@@ -188,9 +188,16 @@ class _ConversationImporter:
 
     async def _append(self, batch: list[ConversationEntry]) -> None:
         version = 0 if self.stored is None else self.stored.version
-        new = {"recipient": self.header.recipient, "labels": self.header.labels} if self.stored is None else {}
+        is_new = self.stored is None
         try:
-            version_after = await self.store.append(self.id, batch, expected_version=version, broken="mark", **new)
+            version_after = await self.store.append(
+                self.id,
+                batch,
+                recipient=self.header.recipient if is_new else None,
+                labels=self.header.labels if is_new else None,
+                expected_version=version,
+                broken="mark",
+            )
         except VersionConflict:  # another import may have appended the same
             await self.find_stored()
             if self.stored is None or self.stored.version == version:

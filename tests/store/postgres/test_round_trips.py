@@ -95,3 +95,13 @@ def test_an_append_to_an_unknown_conversation_takes_two_round_trips(proxy):
         lambda store: store.append("new", text_entries("1"), documents=documents),
         lambda store: store.append("created", text_entries("1"), expected_version=0),
     ) == [2, 1]
+
+
+def test_expired_documents_are_not_looked_for_with_every_document(proxy):
+    def put(number):
+        return lambda store: store.put_document("a", NewDocument("reply", f"{number}", {}))
+
+    first, second, third = round_trips(proxy, put(1), put(2), put(3))
+
+    assert first == second + 1
+    assert second == third

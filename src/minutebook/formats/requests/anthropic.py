@@ -71,7 +71,12 @@ def read(source: Source) -> Iterator[SourceConversation]:
     if is_message(first_value) and not _is_response(first_value):
         yield read_message_stream(source, is_message, _items)
     else:
-        yield from read_each(source, _is_readable, _conversation)
+        yield from read_each(source, _is_conversation, _conversation)
+
+
+def _is_conversation(value: Any) -> bool:
+    """Whether a value has messages of its own. In a file of such values, a single message belongs to none of them."""
+    return _is_readable(value) and (messages_of(value) is not None or _is_response(value))
 
 
 _items = partial(items_of, is_anthropic=True)

@@ -88,7 +88,12 @@ def read(source: Source) -> Iterator[SourceConversation]:
     if is_message(next(iter(source.sample()), None)):
         yield read_message_stream(source, _is_readable, chat_items)
     else:
-        yield from read_each(source, matches, _conversation)
+        yield from read_each(source, _is_conversation, _conversation)
+
+
+def _is_conversation(value: Any) -> bool:
+    """Whether a value has messages of its own. In a file of such values, a single message belongs to none of them."""
+    return matches(value) and (messages_of(value) is not None or _response_of(value) is not None)
 
 
 def chat_items(messages: Iterable[Any], places: Iterable[str]) -> list[SourceMessage]:

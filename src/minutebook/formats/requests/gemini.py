@@ -46,7 +46,8 @@ def read(source: Source) -> Iterator[SourceConversation]:
     if is_content(next(iter(source.sample()), None)):
         yield read_message_stream(source, is_content)
     else:
-        yield from read_each(source, matches, _conversation)
+        # In a file of requests, a single content belongs to none of them.
+        yield from read_each(source, lambda value: matches(value) and not is_content(value), _conversation)
 
 
 def _conversation(value: Any, place: str) -> SourceConversation:

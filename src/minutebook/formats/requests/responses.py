@@ -77,7 +77,8 @@ def read(source: Source) -> Iterator[SourceConversation]:
     if is_item(next(iter(source.sample()), None)):
         yield read_message_stream(source, is_item)
     else:
-        yield from read_each(source, matches, _conversation)
+        # In a file of requests, a single item belongs to none of them.
+        yield from read_each(source, lambda value: matches(value) and _items(value) is not None, _conversation)
 
 
 def _conversation(value: Any, place: str) -> SourceConversation:

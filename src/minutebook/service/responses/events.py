@@ -65,7 +65,6 @@ class ResponseEvents:
         self.pieces: PieceLengths = []
         self._item_ids = item_ids
         self._number = 0
-        self._current: _OutputItem | None = None
         self._items: dict[str, _OutputItem] = {}
 
     @property
@@ -81,8 +80,7 @@ class ResponseEvents:
         slot, text, head = piece
         output = self._items.get(_item_slot(slot))  # may be an earlier item: a provider can return to its text
         if output is None:
-            yield from self._close("completed")
-            output = self._current = self._new_item(slot, head)
+            output = self._new_item(slot, head)
             yield self._event("response.output_item.added", output_index=output.index, item=output.item)
         item_location = {"item_id": output.item["id"], "output_index": output.index}
         if not slot.startswith(CALL) and slot not in output.parts:
@@ -101,11 +99,17 @@ class ResponseEvents:
         yield self._event(f"response.{_EVENT_NAMES[slot]}.delta", **item_location, delta=text, **_logprobs(slot))
 
     def finish(self, response: Mapping[str, Any]) -> Iterator[bytes]:
-        """Complete the current item and the response, according to its status."""
+        """Complete the items and the response, according to its status.
+
+        Items are completed here and not before: a provider can return to its text or to an earlier call.
+        """
         status = response["status"]
         if not self._items:
             yield from self.add(AnswerPiece(TEXT, "", {}))
-        yield from self._close("completed" if status == "completed" else "incomplete")
+        *earlier, last = self._items.values()
+        for output in earlier:
+            yield from self._close(output, "completed")
+        yield from self._close(last, "completed" if status == "completed" else "incomplete")
         yield self._event(f"response.{status}", response=response)
         yield DONE
 
@@ -132,11 +136,8 @@ class ResponseEvents:
         self._items[key] = _OutputItem(index, key, item)
         return self._items[key]
 
-    def _close(self, status: str) -> Iterator[bytes]:
-        """Complete the current item, if there is one."""
-        output, self._current = self._current, None
-        if output is None:
-            return
+    def _close(self, output: _OutputItem, status: str) -> Iterator[bytes]:
+        """Complete an item."""
         item_location = {"item_id": output.item["id"], "output_index": output.index}
         item = {**output.item, "status": status}
         if item["type"] == "function_call":

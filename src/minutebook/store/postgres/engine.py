@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -64,6 +65,8 @@ class PostgresEngine:
         self.lock_milliseconds = int(1000 * timeout_seconds)
         self._loop = LoopThread(self.address)
         self._header_cache: HeaderCache = {}
+        self.last_document_sweep: dict[tuple[str, str], datetime] = {}
+        """Tenant and kind → when expired documents were last removed."""
         self._connections: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
         self._needs_job = needs_job
 

@@ -30,6 +30,7 @@ from minutebook.store.sql.transaction import SqlTransaction
 from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, LoadedConversation
 
 T = TypeVar("T")
+MAX_CACHED_SWEEPS: Final = 4096
 _TABLES: Final = ("conversation", "payload", "fold", "pin", "idempotency_key", "word", "lease")
 """Tables that an erasure deletes from, besides the partitions of `entry` that are marked in `removed`."""
 _SELECT_REMOVED: Final = "SELECT number, relation::regclass::text AS name FROM minutebook.removed"
@@ -130,7 +131,10 @@ class PostgresBackend(SqlBackend):
         cache_safe: bool = False,  # noqa: ARG002 - headers are read under a lock
         no_fsync: bool = False,  # noqa: ARG002 - every commit is durable
     ) -> T:
-        return await self._engine.write(self.tenant, lambda conn: work(PostgresTransaction(conn)))
+        sweeps = self._engine.last_document_sweep
+        if len(sweeps) > MAX_CACHED_SWEEPS:
+            sweeps.clear()
+        return await self._engine.write(self.tenant, lambda conn: work(PostgresTransaction(conn, sweeps)))
 
     async def _delete_expired(self, tx: SqlTransaction) -> None:
         await documents.sweep(tx, self.now())

@@ -22,10 +22,12 @@ class PostgresTransaction(SqlTransaction):
     BEFORE_ORDERED_QUERY = ((search.READ_INDEX_IN_ORDER, ()),)
     ENTRY_KEY = "position"
 
-    def __init__(self, conn: TenantConnection) -> None:
+    def __init__(
+        self, conn: TenantConnection, last_document_sweep: MutableMapping[tuple[str, str], datetime] | None = None
+    ) -> None:
         self.conn = conn
         self.tenant = conn.tenant
-        self.last_document_sweep: MutableMapping[tuple[str, str], datetime] = {}
+        self.last_document_sweep = {} if last_document_sweep is None else last_document_sweep
 
     async def query(self, *queries: Query) -> list[list[Any]]:
         return await self.conn.query(*queries)

@@ -1,0 +1,150 @@
+"""Import of other programs' files: their compactions become folds, their branches become forks, and nothing comes twice."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minutebook import Conversation
+from tests.cli.conftest import OnDatabase, Run, rows, talk
+from tests.formats.samples import ANSWER, QUESTION, SAMPLES, as_lines
+
+CLAUDE_CODE = [json.loads(line) for line in SAMPLES["claude code session"][1].splitlines()]
+SUMMARY = "They asked for order 17, which is packed."
+
+
+def line(number: int, parent: int | None, kind: str, message: dict[str, Any] | None = None, **more: Any) -> Any:
+    """A line of a Claude Code session."""
+    facts = {"isSidechain": False, "sessionId": "s-1", "version": "2.1.0", "timestamp": "2026-03-01T11:00:00Z"}
+    parts = {"parentUuid": None if parent is None else f"u{parent}", "uuid": f"u{number}", "type": kind, **facts}
+    return {**parts, **({} if message is None else {"message": message}), **more}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+COMPACTED = [
+    *CLAUDE_CODE[:-1],
+    line(6, None, "system", subtype="compact_boundary", logicalParentUuid="u5", compactMetadata={"trigger": "auto"}),
+    line(7, 6, "user", user(SUMMARY), isCompactSummary=True, isVisibleInTranscriptOnly=True),
+    line(8, 7, "user", user("Thank you.")),
+]
+
+
+def shown(on: OnDatabase, name: str, *options: str) -> list[str]:
+    document = json.loads(on("show", name, "--all", "--json", *options).stdout)
+    contents = [row["message"].get("content") for row in document["messages"]]
+    return [content if isinstance(content, str) else str(content) for content in contents]
+
+
+def origin(on: OnDatabase, name: str) -> tuple[str, int] | None:
+    found = json.loads(on("show", name, "--json").stdout)["conversation"]["forked_from"]
+    return found and (found["id"], found["at"])
+
+
+def test_a_compaction_boundary_becomes_a_fold(on: OnDatabase, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(as_lines(COMPACTED))
+
+    assert on("import", path).exit_code == 0
+
+    record, folded = shown(on, "s-1"), shown(on, "s-1", "--folded")
+    assert [QUESTION in record[0], ANSWER in record[3], "Thank you." in record[4]] == [True] * 3
+    assert [SUMMARY in folded[0], "Thank you." in folded[1], len(folded)] == [True, True, 2]
+
+
+def test_a_session_that_is_compacted_again_gets_the_new_fold(on: OnDatabase, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    sizes = []
+    second = [
+        line(9, None, "system", subtype="compact_boundary", logicalParentUuid="u8"),
+        line(10, 9, "user", user("They also said thanks."), isCompactSummary=True),
+        line(11, 10, "user", user("Good night.")),
+    ]
+    for lines in (CLAUDE_CODE[:-1], COMPACTED, COMPACTED, [*COMPACTED, *second]):
+        path.write_bytes(as_lines(lines))
+        assert on("import", path).exit_code == 0
+        document = json.loads(on("show", "s-1", "--all", "--json").stdout)
+        sizes.append((len(document["messages"]), len(document["folds"])))
+
+    assert sizes == [(4, 0), (5, 1), (5, 1), (6, 1)]
+    assert ["They also said thanks." in shown(on, "s-1", "--folded")[0], len(shown(on, "s-1", "--folded"))] == [True, 2]
+
+
+def test_an_abandoned_turn_of_a_session_becomes_a_fork(on: OnDatabase, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(as_lines([*CLAUDE_CODE[:-1], line(6, 5, "user", user("No.")), line(7, 5, "user", user("Yes."))]))
+
+    for _ in range(2):
+        assert on("import", path).exit_code == 0
+
+    (branch,) = {row["id"] for row in rows(on("ls", "--json"))} - {"s-1"}
+    assert shown(on, "s-1")[-1].count("Yes.") == 1
+    assert shown(on, branch)[-1].count("No.") == 1
+    assert origin(on, branch) == ("s-1", 4)
+
+
+def test_a_branch_of_a_chatgpt_export_is_a_fork_also_if_the_id_is_taken(on: OnDatabase, tmp_path: Path) -> None:
+    path = tmp_path / "conversations.json"
+    path.write_bytes(SAMPLES["chatgpt export"][1])
+    on("import", "-", stdin=json.dumps({"id": "chat-1", "messages": talk(1)}))
+
+    for _ in range(2):
+        assert on("import", path).exit_code == 0
+
+    (branch,) = {row["id"] for row in rows(on("ls", "--json"))} - {"chat-1", "chatgpt-chat-1"}
+    assert origin(on, "chatgpt-chat-1") is None
+    assert origin(on, branch) == ("chatgpt-chat-1", 3)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database of ours with a conversation that has a fold and a recorded request, and a fork of it."""
+    path = tmp_path / "chat.db"
+    with Conversation("order-17", store=path, model="gpt-4o") as chat:
+        chat.append(talk(8))
+        chat.view()
+        chat.append({"role": "assistant", "content": ANSWER})
+        chat.compact("turns")
+        with chat.fork("what-if", at=5):
+            pass
+    return path
+
+
+def test_a_database_of_ours_is_read_like_any_file(run: Run, database: Path) -> None:
+    before = database.read_bytes()
+
+    seen = json.loads(run("check", database, "--json").stdout)
+    converted = [json.loads(text) for text in run("convert", database, "--to", "openai-chat").stdout.splitlines()]
+    view = run("view", database, "--conversation", "order-17", "--json")
+
+    assert seen["summary"]["conversations"] == 2
+    assert {value["id"]: len(value["messages"]) for value in converted} == {"order-17": 34, "what-if": 5}
+    assert len(json.loads(view.stdout)["messages"]) == 34
+    assert run("lab", database).exit_code == 0
+    assert database.read_bytes() == before
+
+
+def test_a_database_of_ours_is_imported_once(run: Run, database: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    reports = [
+        json.loads(run("import", database, "--db", target, "--json").stdout) for target in (other, other, database)
+    ]
+
+    assert [report["conversations"] for report in reports] == [2, 0, 0]
+    assert [report["existing_messages"] for report in reports[1:]] == [39, 39]
+    folds = [json.loads(run("show", "order-17", "--json", "--db", path).stdout)["folds"] for path in (database, other)]
+    assert len(folds[0]) == len(folds[1]) == 1
+
+
+def test_an_encrypted_database_is_refused_with_the_reason(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a" * 64)
+    url = f"sqlite:///{tmp_path / 'chat.db'}?encryption_key_file={tmp_path / 'key'}"
+    assert run("import", "-", "--db", url, stdin=json.dumps(talk(1))).exit_code == 0
+
+    result = run("view", tmp_path / "chat.db")
+
+    assert result.exit_code == 5
+    assert "chat.db: is an encrypted database; export its conversations with its key" in result.stderr

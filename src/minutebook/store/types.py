@@ -197,7 +197,7 @@ class ErasureReceipt:
 
 @dataclass(frozen=True, slots=True)
 class ImportCounts:
-    """What an import added, including what an earlier attempt of the same import had added."""
+    """Counts of an import, including the entries that an earlier attempt of the same import had added."""
 
     conversations: int
     entries: int

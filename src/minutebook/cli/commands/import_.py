@@ -25,7 +25,7 @@ from minutebook.cli.options import InputFile, conversation_files, database_optio
 def command(database: Database, files: Sequence[InputFile], from_format: str | None, recipient: str | None) -> int:
     """Add the conversations of the files to the database, which is created if it does not exist.
 
-    A FILE is in any format that `minutebook formats` lists; of a FOLDER, all files are imported. Times, ids, models and
+    A FILE may have any format that `minutebook formats` lists. All files of a FOLDER are imported. Times, ids, models and
     recorded usage are kept; compactions become folds and branches become forks. A conversation without an id is named after
     the file and its index in it. Importing a file twice adds nothing; a session that has grown gets its new messages.
 

@@ -1,4 +1,4 @@
-"""A store that encrypts data before it writes it to another store, and decrypts what it reads from there."""
+"""A store that encrypts data before it writes it to another store, and decrypts the data that it reads from there."""
 
 import asyncio
 import zlib
@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 class EncryptedBackend(Backend):
-    """Encrypts what it writes to another backend, and decrypts what it reads from there."""
+    """Encrypts the data that it writes to another backend, and decrypts the data that it reads from there."""
 
     def __init__(self, inner: Backend, key_store: ConversationStore, master_keys: MasterKeys) -> None:
         super().__init__(tenant=inner.tenant)

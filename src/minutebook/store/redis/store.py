@@ -149,8 +149,8 @@ class RedisBackend(Backend):
         async def work(index: TenantIndex) -> ConversationHeader:
             while True:
                 header = (await index.get(conversation)).conversation
-                changed = with_labels(header, labels)
-                fields = (labels_json(header.labels), "labels", labels_json(changed.labels))
+                new_header = with_labels(header, labels)
+                fields = (labels_json(header.labels), "labels", labels_json(new_header.labels))
                 reply = await index.run_script("set_header_fields", conversation, "labels", *fields)
                 self._engine.rows.pop((self.tenant, conversation), None)
                 if reply[0] == b"done":
@@ -222,7 +222,10 @@ class RedisBackend(Backend):
             await self._rewrite_file("rdb_bgsave_in_progress", client.bgsave)
 
     async def _rewrite_file(self, busy_field: str, start: Callable[[], object]) -> None:
-        """Have the server rewrite a file, and wait until it is done. A rewrite that is already running is not enough."""
+        """Have the server rewrite a file, and wait until it is done.
+
+        A rewrite that is already running may have started before the erasure, so another one is started after it.
+        """
         while True:
             await self._wait_while(busy_field)
             try:

@@ -1,8 +1,8 @@
 """Conversations in Redis or Valkey, shared by many machines.
 
-The URL is `redis://user:password@host:6379/0`, or `rediss://…` for TLS, with two options: `?ttl=SECONDS` is the time after
-the last append to a conversation or one of its forks until it expires, together with its idempotency keys, and
-`?prefix=WORD` is the start of the name of every key. Needs Redis 6.2 or newer, or Valkey.
+The URL is `redis://user:password@host:6379/0`, or `rediss://…` for TLS, with two options. With `?ttl=SECONDS`, a conversation
+and its idempotency keys expire after this time without an append to it or one of its forks. `?prefix=WORD` is the start of
+the name of every key. Needs Redis 6.2 or newer, or Valkey.
 
 Costs: an append is one script and a load two, whatever the length of the record. A fork copies the entries that it shares,
 and the server runs nothing else meanwhile. There is no index of words: a search reads the entries, newest conversation

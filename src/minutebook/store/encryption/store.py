@@ -93,7 +93,7 @@ class EncryptedBackend(Backend):
         self._inner.set_clock(clock)
 
     def use_keys(self, key_ids: Sequence[str]) -> None:
-        raise InvalidSetting("encryption key", key_ids[0], "a store that is not encrypted yet")
+        raise InvalidSetting("encryption key", key_ids[0], "no key, because the store is already encrypted")
 
     async def set_setting(self, name: str, value: str) -> None:
         await self._inner.set_setting(name, value)

@@ -229,12 +229,14 @@ async def _fork(store: ConversationStore, parent: str, name: str, entries: Seque
     if await _length(store, parent) is None or await _length(store, name) is not None:
         return False
     stored = (await store.load(parent, since=0)).messages
-    shared = 0
-    while shared < min(len(stored), len(entries)) and stored[shared] == entry_to_provider_message(entries[shared]):
-        shared += 1
-    if shared:
+    shared_count = 0
+    for message, entry in zip(stored, entries, strict=False):
+        if message != entry_to_provider_message(entry):
+            break
+        shared_count += 1
+    if shared_count:
         with suppress(InvalidSetting):  # they differ within an exchange: the branch is then stored without an origin
-            await store.fork(parent, name, at=shared)
+            await store.fork(parent, name, at=shared_count)
             return True
     return False
 

@@ -59,7 +59,7 @@ CONVERSATION_ENDINGS: Final = (
 def conversation_files(function: Callable[..., Any]) -> Callable[..., Any]:
     """FILE… and `--from`: the command is called with `files`, a list of `InputFile`, and `from_format`.
 
-    Patterns are expanded. Of a folder, all files with a known ending are read, also those in folders within it.
+    Patterns are expanded. For a folder, the list has all its files with a known ending, also those in subfolders.
     """
 
     @click.argument("files", metavar="FILE|FOLDER|-…", nargs=-1, required=True, type=click.Path(allow_dash=True))

@@ -1,4 +1,4 @@
-"""Rewrite files of conversations in their own format. What is not edited is written byte for byte as it was read."""
+"""Rewrite files of conversations in their own format. Parts that are not edited are copied byte for byte."""
 
 import errno
 import gzip

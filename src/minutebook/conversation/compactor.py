@@ -155,7 +155,7 @@ class TurnCompactor:
         return result
 
     async def _load(self, conversation: str) -> "_LoadedView":
-        """Load the record that the strategy gets. Summarized and purged messages are replaced by what their fold shows."""
+        """Load the record that the strategy gets. Summarized and purged messages are replaced by the messages of their fold."""
         loaded = await self.store.load(conversation, folded=True)
         rows = [
             _Row(position, message, position in loaded.pins)
@@ -237,7 +237,7 @@ class _LoadedView:
     def at_stored_positions(self, fold: Fold, *, with_leading: bool) -> Fold:
         """The fold at its positions in the store. `with_leading` extends it over the leading system messages.
 
-        A store purges only what a fold from position 0 covers, and a fold must not start at a result without its call.
+        A store purges only entries that a fold from position 0 covers, and a fold must not start at a result without its call.
         """
         start, stop = self._positions[fold.start], self._positions[fold.stop]
         if (with_leading or is_result(self.record[fold.start])) and not folds_in_range(self.loaded.folds, 0, start):

@@ -112,7 +112,7 @@ class RetentionConfig(Settings):
     persist_tool_invocations: bool | None = None
     """Older form of `tool_persistence`: true is `full`, false is `trimmed`. Default: true."""
     tool_persistence: ToolPersistence | None = None
-    """What the record keeps of tool calls in turns that are no longer preserved. Default: full."""
+    """How much of a tool call stays in the record when its turn is no longer preserved. Default: full."""
     prune_tools_for_llm: bool = True
     """Whether older turns are sent to the model as text only, without tool calls."""
     preserve_tools_for_latest_turns: bool = True
@@ -233,7 +233,7 @@ class Sent(StrEnum):
 
 
 class Persistence(StrEnum):
-    """What the record keeps of a tool call."""
+    """The parts of a tool call that stay in the record."""
 
     ALL = "everything"
     STATUS = "name and status"
@@ -255,7 +255,7 @@ class SendingRule:
 
 @dataclass(frozen=True, slots=True)
 class PersistenceRule:
-    """What the record keeps of tool calls with these settings. None matches any value."""
+    """The parts of tool calls that stay in the record with these settings. None matches any value."""
 
     mode: Mode
     tool_persistence: ToolPersistence | None

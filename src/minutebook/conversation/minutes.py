@@ -144,20 +144,21 @@ class _MinutesBuilder:
         position = None
         if origin is not None and (record[origin] is message or record[origin] == message):
             position = self._positions[origin]
-        last = self._parts[-1] if self._parts else None
+        last_part = self._parts[-1] if self._parts else None
         if position is None:
             self._parts.append(dict(message))
-        elif isinstance(last, list) and last[1] == position:
-            last[1] = position + 1
+        elif isinstance(last_part, list) and last_part[1] == position:
+            last_part[1] = position + 1
         else:
             self._parts.append([position, position + 1])
 
     def _add_left_out(self, position: int | None, status: str, reason: str) -> None:
         if position is None:
             return
-        last = self._left_out[-1] if self._left_out else None
-        if last and last["stop"] == position and (last["status"], last["reason"]) == (status, reason):
-            last["stop"] = position + 1
+        last_range = self._left_out[-1] if self._left_out else None
+        key = (position, status, reason)
+        if last_range and (last_range["stop"], last_range["status"], last_range["reason"]) == key:
+            last_range["stop"] = position + 1
         else:
             self._left_out.append({"start": position, "stop": position + 1, "status": status, "reason": reason})
 
@@ -264,18 +265,18 @@ class SentRequest:
         """The counts for logs and metrics; in shadow mode, of the view that was not sent."""
         minutes, decision = self.minutes, self.decision
         ranges = minutes.left_out
-        changed = sum(item["stop"] - item["start"] for item in ranges)
-        stripped = sum(item["stop"] - item["start"] for item in ranges if item["status"] not in _NOT_SENT)
+        changed_count = sum(item["stop"] - item["start"] for item in ranges)
+        stripped_count = sum(item["stop"] - item["start"] for item in ranges if item["status"] not in _NOT_SENT)
         return HistoryPruned(
             conversation=self.call.conversation,
             loaded=self.loaded,
-            preserved=self.loaded - changed if decision is None else decision.loaded - decision.pruned,
-            pruned=changed if decision is None else decision.pruned,
+            preserved=self.loaded - changed_count if decision is None else decision.loaded - decision.pruned,
+            pruned=changed_count if decision is None else decision.pruned,
             tokens_before=minutes.tokens_before,
             tokens_after=minutes.tokens_after if decision is None else decision.tokens_after,
             mode=self.call.policy.mode,
             policy=self.call.policy.name,
-            stripped=stripped,
+            stripped=stripped_count,
             budget=self.budget,
             reconcile=self.call.minutes_fields.get("reconcile"),
         )

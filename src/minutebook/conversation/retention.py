@@ -299,20 +299,20 @@ class RetentionPolicy:
         # A turn has at least one visible message, so these turns are enough.
         loaded = await store.load(thread_id, last_turns=max(max_messages, preserved) + len(excluded))
         leading_count = loaded.conversation.lead
-        included = [
+        included_messages = [
             (position, message)
             for position, message in zip(loaded.positions, loaded.messages, strict=True)
             if position not in excluded
         ]
-        leading = [message for position, message in included if position < leading_count]
+        leading_messages = [message for position, message in included_messages if position < leading_count]
         is_purged = loaded.conversation.first > 0
         if loaded.start and leading_count and not is_purged:
-            leading = (await store.load(thread_id, since=0, limit=leading_count)).messages
-        messages = [message for position, message in included if position >= leading_count]
+            leading_messages = (await store.load(thread_id, since=0, limit=leading_count)).messages
+        messages = [message for position, message in included_messages if position >= leading_count]
         turn_starts = [index for index, message in enumerate(messages) if is_user(message)]
         while len(turn_starts) > preserved and sum(map(is_visible, messages[turn_starts[0] :])) > max_messages:
             del turn_starts[0]
-        return [*leading, *(messages[turn_starts[0] :] if turn_starts else messages)]
+        return [*leading_messages, *(messages[turn_starts[0] :] if turn_starts else messages)]
 
     async def trim_old_turns(self, store: ConversationStore, conversation: str) -> TrimResult:
         """Trim the turns that are no longer preserved, as the configuration says. Each turn is trimmed once."""
@@ -345,8 +345,8 @@ def _pruning_manager(config: RetentionConfig) -> ComposedManager:
 
 def _has_open_turn(source: Transcript) -> bool:
     """Whether the newest turn waits for its answer."""
-    last = source[-1] if source.turn_starts else None
-    return last is not None and not (role_of(last) == "assistant" and not call_ids(last))
+    last_message = source[-1] if source.turn_starts else None
+    return last_message is not None and not (role_of(last_message) == "assistant" and not call_ids(last_message))
 
 
 def log_decision(decision: PruningDecision) -> None:

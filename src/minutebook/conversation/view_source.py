@@ -44,7 +44,10 @@ class ViewSource:
         self.folds: tuple[Fold, ...] = ()
         """The folds that a view applies to the record."""
         self.front: list[Message] = []
-        """System messages of this request only, sent before all others if the record starts with none to replace."""
+        """System messages of this request only, which are sent before all others.
+
+        It is empty if the record has leading system messages: `set_instructions` then replaces those.
+        """
         start = 0
         if loaded is None:
             self.record, self.positions = Transcript(counter=counter, broken="mark"), list[int | None]()

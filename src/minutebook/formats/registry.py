@@ -117,7 +117,7 @@ def detect(source: str | Path | bytes | Source) -> Format:
 
 
 def read(source: str | Path | bytes | Source, format: str | None = None) -> Iterator[SourceConversation]:  # noqa: A002 - the natural name for callers
-    """The conversations of a file, one at a time. Pass a `Source` to learn from `skipped` what was not understood.
+    """The conversations of a file, one at a time. Pass a `Source`: its `skipped` lists the parts that were not understood.
 
     Raises:
         UnreadableInput: the format is not known, or nothing in the file was understood.
@@ -146,7 +146,7 @@ class Converted:
     value: Any
     """The JSON value."""
     lost: tuple[str, ...]
-    """What the format cannot express, by message: "message 3: reasoning_content"."""
+    """The fields that the format cannot express, by message: "message 3: reasoning_content"."""
 
 
 def writer_of(target: Format) -> Writer:

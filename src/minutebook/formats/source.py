@@ -2,8 +2,8 @@
 
 A file is read part by part. Standard input, and a single JSON document that is not an array, are held in memory completely.
 
-Gzip and byte-order marks are handled here. A JSON array at the top is read element by element, JSONL line by line; both give
-the same values, so a format does not need to know which of the two it is in.
+Gzip and byte-order marks are handled here. A file that is one JSON array is read element by element, JSONL line by line.
+Both give the same values, so a format does not need to know which of the two it is in.
 """
 
 import gzip

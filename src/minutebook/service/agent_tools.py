@@ -1,4 +1,4 @@
-"""What the agents of all threads share: the configured tools, and the adapters that call the provider."""
+"""The resources that the agents of all threads share: the configured tools, and the adapters that call the provider."""
 
 import asyncio
 import os

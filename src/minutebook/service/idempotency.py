@@ -1,8 +1,8 @@
 """Idempotent requests: a retry gets the answer of the first attempt, and its messages are not recorded twice.
 
-A client marks a retry with the same `Idempotency-Key`, or only with a retry count, as the official clients do: then a
-request with the same body a short time before is the first attempt. Its answer may be in the record, or still be in
-progress on another server.
+A client marks a retry with the same `Idempotency-Key`. The official clients send only a retry count: then a request with the
+same body a short time before is the first attempt. Its answer may be in the record, or still be in progress on another
+server.
 """
 
 import asyncio

@@ -26,7 +26,7 @@ from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo, model_info
 
 MAX_CACHED: Final = 1000
-"""Maximum number of cached policies and models. Clients choose the names of both."""
+"""Maximum number of cached policies and models together. Clients choose the names of both, so the number is limited."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

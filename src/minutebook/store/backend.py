@@ -139,7 +139,7 @@ class Backend(ABC):
 
     @abstractmethod
     def use_keys(self, key_ids: Sequence[str]) -> None:
-        """Expect a database that is encrypted with one of these master keys; a new one is, with the first."""
+        """Expect a database that is encrypted with one of these master keys. A new database is encrypted with the first."""
 
     @abstractmethod
     async def set_setting(self, name: str, value: str) -> None:

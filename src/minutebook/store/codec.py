@@ -147,8 +147,8 @@ def json_to_bytes(value: Any) -> bytes:
     try:
         return _json_text(value, None, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        joined = json.loads(_json_text(value, None, ensure_ascii=True))
-        return _json_text(joined, None, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        joined_value = json.loads(_json_text(value, None, ensure_ascii=True))
+        return _json_text(joined_value, None, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def json_from_bytes(data: bytes) -> Any:

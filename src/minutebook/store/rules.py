@@ -3,8 +3,8 @@
 They are pure functions, so that every backend decides alike. A backend reads the header under its lock, calls them, and
 writes the result.
 
-Trimming is the only change of a stored entry besides purging and erasing. Tool arguments and results are most of a long
-conversation and the first part that is no longer needed, so the content of a result and the arguments of a call may be
+Trimming is the only change of a stored entry, apart from purging and erasing. Tool arguments and results are the largest part
+of a long conversation, and the first that is no longer needed. So the content of a result and the arguments of a call may be
 replaced by shorter ones. Roles, texts and the pairing of calls and results cannot change.
 """
 

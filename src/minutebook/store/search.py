@@ -236,7 +236,7 @@ class IndexTerm:
 
 @dataclass(frozen=True, slots=True)
 class IndexQuery:
-    """What an index must find: one of the alternatives, and a token of each filter."""
+    """A search in an index. A row is found if it has the terms of an alternative, and a token of each filter."""
 
     alternatives: tuple[tuple[tuple[IndexTerm, ...], tuple[IndexTerm, ...]], ...]
     """The required and the excluded terms of each."""
@@ -319,7 +319,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class SearchTarget:
-    """What a query is compared with in a database: its terms, filters, and the database's setting `search`."""
+    """Compares a query with the texts of a database. `mode` is the database's setting `search`."""
 
     query: "SearchQuery"
     mode: str

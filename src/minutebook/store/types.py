@@ -4,9 +4,9 @@ A document is a JSON object that belongs to a conversation and is erased with it
 conversation as documents (answers by request, permissions, usage), so that nothing outlives an erasure. The rules for
 writing a document are here, because they are the same for every store.
 
-A lease lets one run at a time work on a conversation, across processes. A process may be suspended past the end of its
-lease, so each lease has a fencing token (`fence`), a number that increases with every new lease: an append with a lease is
-rejected once another holder has acquired it, whatever the clock of the process says.
+A lease lets one run at a time work on a conversation, across processes. A process may be suspended until after the end of its
+lease. So each lease has a fencing token (`fence`), a number that increases with every new lease. Once another holder has
+acquired the lease, an append with the old one is rejected, whatever the clock of the process shows.
 """
 
 import json
@@ -197,7 +197,7 @@ class ErasureReceipt:
 
 @dataclass(frozen=True, slots=True)
 class ImportCounts:
-    """What an import added, including what an earlier attempt of the same import had added."""
+    """Counts of an import, including the entries that an earlier attempt of the same import had added."""
 
     conversations: int
     entries: int

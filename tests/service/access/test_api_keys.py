@@ -193,7 +193,7 @@ def test_a_token_cannot_be_the_name_of_a_key():
     async def main():
         keys = keys_on(MemoryStore())
         made = await keys.create("phone", tenant="acme")
-        with pytest.raises(InvalidSetting, match="what the key is for") as refused:
+        with pytest.raises(InvalidSetting, match="a description of its use") as refused:
             await keys.create(made.token, tenant="acme")
         assert made.token not in str(refused.value)
 

@@ -38,7 +38,7 @@ def show_context(out: Console, view: View, limit: int | None, action: str) -> No
 
 
 def _summary(view: View, limit: int | None, action: str, cuts: Sequence[Cut]) -> str:
-    """Such as `5 of 9 messages sent, 612 of 1,000 tokens; 4 left out: older than the window of 4 messages`."""
+    """A line such as `5 of 9 messages sent, 612 of 1,000 tokens; 4 left out: older than the window of 4 messages`."""
     of_limit = "" if limit is None else f" of {limit:,}"
     parts = [f"{len(view.curated):,} of {len(view.record):,} messages {action}, {view.tokens:,}{of_limit} tokens"]
     parts += [

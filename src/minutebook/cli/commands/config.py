@@ -75,7 +75,7 @@ def _print_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
 def check(file: str) -> int:
     """Validate FILE without the environment, and print all problems with their lines. The exit code is 5 if there are any.
 
-    What serve would refuse is a problem too: a wrong database URL, a tool that cannot be imported. An environment variable
+    Values that serve would refuse are problems too: a wrong database URL, a tool that cannot be imported. An environment variable
     that serve needs and that is not set is a warning.
 
     Example: minutebook config check llm_config.yaml

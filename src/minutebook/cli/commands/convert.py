@@ -36,8 +36,8 @@ def command(
 ) -> int:
     """Write the conversations of the files in another format, one per line.
 
-    Everything that has a counterpart is converted. What has none is reported on stderr, by message. The exit code is 6 if a
-    part of a file was not understood.
+    Data that the other format cannot express is lost; it is reported on stderr, by message. The exit code is 6 if a part of
+    a file was not understood.
 
     Example: minutebook convert ~/.claude/projects --to openai-chat -o sessions.jsonl
     """

@@ -74,7 +74,7 @@ def command(
 
 
 class _ErasureSelection(NamedTuple):
-    """What a call deletes."""
+    """The conversations that a call deletes."""
 
     conversations: int
     """The number of conversations, without their forks."""

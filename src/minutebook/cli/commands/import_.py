@@ -26,12 +26,13 @@ from minutebook.errors import UnreadableInput
 def command(database: Database, files: Sequence[InputFile], from_format: str | None, recipient: str | None) -> int:
     """Add the conversations of the files to the database, which is created if it does not exist.
 
-    A FILE is in any format that `minutebook formats` lists; of a FOLDER, all files are imported. Times, ids, models and
+    A FILE may have any format that `minutebook formats` lists. All files of a FOLDER are imported. Times, ids, models and
     recorded usage are kept; compactions become folds and branches become forks. A conversation without an id is named after
     the file and its index in it. Importing a file twice adds nothing; a session that has grown gets its new messages.
 
-    Exit codes: 6 if tool calls and results do not match (they are imported unchanged) or a part of a file was not understood
-    (it is skipped), 1 if a conversation was refused, for example because its id is taken (the other conversations are imported).
+    The exit code is 6 if tool calls and results do not match (they are imported unchanged), or if a part of a file was not
+    understood (it is skipped). It is 1 if a conversation was refused, for example because its id is taken. The other
+    conversations are imported.
 
     Example: minutebook import log.jsonl --recipient alice
     """

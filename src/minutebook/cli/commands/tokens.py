@@ -49,7 +49,11 @@ def command(files: Sequence[InputFile], from_format: str | None, model: str | No
             "conversations": counts,
             "skipped": conversations.skipped,
         },
-        lambda: _show_one(names[0], counts[0]) if len(counts) == 1 else _show_many(counts, show_all=show_all),
+        lambda: (
+            _show_conversation(names[0], counts[0])
+            if len(counts) == 1
+            else _show_conversations(counts, show_all=show_all)
+        ),
     )
     return conversations.report_skipped()
 
@@ -111,7 +115,7 @@ def counter_reason(counter: TokenCounter, model: str | None) -> str:
     return f"estimated: {model} is unknown; {counter.name} rarely counts too low"
 
 
-def _show_one(name: str, entry: dict[str, Any]) -> None:
+def _show_conversation(name: str, entry: dict[str, Any]) -> None:
     out = console()
     out.print(Text(f"{name}: {entry['tokens']:,} tokens", "bold"))
     out.print(f"messages {entry['messages']:,}, turns {entry['turns']:,}, exchanges {entry['exchanges']:,}")
@@ -130,7 +134,7 @@ def _show_one(name: str, entry: dict[str, Any]) -> None:
     out.print(table)
 
 
-def _show_many(counts: list[dict[str, Any]], *, show_all: bool) -> None:
+def _show_conversations(counts: list[dict[str, Any]], *, show_all: bool) -> None:
     out = console()
     has_several_files = len({entry["file"] for entry in counts}) > 1
     largest = sorted(range(len(counts)), key=lambda index: -counts[index]["tokens"])

@@ -92,8 +92,8 @@ def command(
 ) -> int:
     """Compare a conversation with the view that a model would get, with a reason for every difference.
 
-    Of several files, one conversation each is shown. Of a folder, all conversations are listed; --conversation ID shows one
-    of them.
+    With several files, one conversation of each file is shown. With a folder, all its conversations are listed;
+    --conversation ID shows one of them.
 
     Example: minutebook view log.jsonl --max-tokens 32000
     """
@@ -125,7 +125,7 @@ def command(
 
 
 def _select_conversations(conversations: ConversationFiles, id_or_index: str | None) -> Iterator[FileConversation]:
-    """The conversation of each file with this id or, if there is none, with this index. In a folder, the first with the id."""
+    """The conversation of each file with this id or, if there is none, with this index. In a folder, only the first match."""
     count = selected_count = 0
     for file in conversations.files:
         selected = None

@@ -73,8 +73,8 @@ def _request_json(request: Request) -> dict[str, Any]:
 def _show(request: Request) -> None:
     click.echo(f"request {request.number} at {request.at:%Y-%m-%d %H:%M:%S}: {len(request.messages)} messages sent")
     for part in request.left_out:
-        last = part["stop"] - 1
-        positions = f"{part['start']}" if part["start"] == last else f"{part['start']}-{last}"
+        last_position = part["stop"] - 1
+        positions = f"{part['start']}" if part["start"] == last_position else f"{part['start']}-{last_position}"
         click.echo(f"{positions:>11}  {part['status']:<9}  {part['reason']}")
     if not request.left_out:
         click.echo("every message was sent unchanged")

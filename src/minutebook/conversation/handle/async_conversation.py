@@ -56,7 +56,7 @@ class AsyncConversation(ConversationCalls):
     `recipient` continues that recipient's newest open conversation, or starts one. `system` is the first message of a new
     conversation.
 
-    A view has at most `max_tokens` tokens: by default what the `model` reads, less the room for its answer. `manager`
+    A view has at most `max_tokens` tokens: by default the input limit of `model`, less the room for its answer. `manager`
     (one or several, or their names, such as "tool_result_truncator:4000") prepares the view before the budget cuts it.
     `strategy` folds old messages when the window gets full; `summarizer` writes its summaries, else they are extracts.
     `policy` is the name of a policy instead of these three.

@@ -61,6 +61,7 @@ class ConversationCalls(ConversationRecord):
     def _model_call(
         self, source: ViewSource, tools: Sequence[Any], provider: Provider | None, *, number: int | None = None
     ) -> ModelCall:
+        """A model call that builds a view of the record. With a number, the view is recorded as this request."""
         if not len(source.record):
             raise MissingSetting("messages", f"conversation {self.id!r} is empty; append a message first")
         if provider is not None:

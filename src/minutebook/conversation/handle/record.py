@@ -1,4 +1,4 @@
-"""The record of a stored conversation in memory: reads what other processes have added, and appends to it."""
+"""The record of a stored conversation in memory: reads the entries that other processes have added, and appends to it."""
 
 import asyncio
 import logging
@@ -83,7 +83,7 @@ class ConversationRecord:
         raise MissingSetting("an open conversation", "write `async with conversation:`, or await open() first")
 
     async def _read_locked(self) -> ViewSource:
-        """Read what was added to the conversation, while no other task of this handle reads or writes."""
+        """Read the new entries of the conversation, while no other task of this handle reads or writes."""
         async with self._lock:
             return await self._synchronize()
 
@@ -97,7 +97,7 @@ class ConversationRecord:
         return self._source or await self._synchronize()
 
     async def _synchronize(self) -> ViewSource:
-        """Read what was added to the conversation since it was last read; everything the first time."""
+        """Read the entries, folds and pins that were added since the last call; all of them the first time."""
         if self._id is None:
             assert self._recipient is not None
             self._id = await id_of_recipient(self.store, self._recipient)

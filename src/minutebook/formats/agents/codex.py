@@ -42,7 +42,7 @@ class _Item(NamedTuple):
 
 @dataclass(slots=True)
 class _Session:
-    """What was read of a session."""
+    """The data that was read from the lines of a session so far."""
 
     id: str | None = None
     created_at: datetime | None = None

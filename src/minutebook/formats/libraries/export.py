@@ -33,7 +33,7 @@ def is_chat_entry(value: Any) -> bool:
 
 @dataclass(slots=True)
 class _Conversation:
-    """What was read of one conversation."""
+    """The data that was read from the lines of one conversation so far."""
 
     header: Mapping[str, Any]
     place: str = ""

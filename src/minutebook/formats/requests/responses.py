@@ -100,8 +100,8 @@ def write(conversation: SourceConversation) -> Any:
     name = next((name for name in _LIST_NAMES if name in data and data[name] is None), None)
     if name is None:
         return {**fact_fields(conversation), **responses_arguments(messages)}
-    leading = leading_system_count(messages) if data.get("instructions") == text_of(messages[0]) else 0
-    items = [item for message in messages[min(leading, 1) :] for item in message_to_items(message)]
+    has_instructions = data.get("instructions") == text_of(messages[0]) and leading_system_count(messages) > 0
+    items = [item for message in messages[int(has_instructions) :] for item in message_to_items(message)]
     return {**data, name: items}
 
 

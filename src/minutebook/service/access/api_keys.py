@@ -136,7 +136,7 @@ def new_key(at: datetime, **settings: Any) -> NewKey:
         InvalidSetting: a field is invalid.
     """
     if key_id_of(settings["name"]) is not None:
-        raise InvalidSetting("name", "mb_…", "what the key is for, not a token")
+        raise InvalidSetting("name", "mb_…", "a description of its use, not a token")
     if not settings["name"].isprintable():
         raise InvalidSetting("name", settings["name"], _EXPECTED["name"])
     require_tenant(settings["tenant"])

@@ -164,7 +164,7 @@ class TokenQuota:
         return QuotaExhausted(max(1.0, (day.ends_at - self.clock()).total_seconds()), is_used_up=True)
 
     async def _read_others(self, day: _KeyDay) -> None:
-        """Read what other replicas have claimed and used, including replicas that no longer run."""
+        """Read the tokens that other replicas have claimed and used, including replicas that no longer run."""
         conversation, claimed, used = counts_conversation(day.key_id), 0, 0
         with suppress(ConversationNotFound):
             async for document in iterate_pages(

@@ -17,7 +17,7 @@ from minutebook.record.message import Message, call_ids, is_system, is_user, res
 Decision = Literal["appended", "forked", "partial", "auxiliary", "replayed", "bypassed"]
 """Values of the header `X-History-Reconcile`."""
 Resend = Literal["auto", "all", "new"]
-"""What a client sends with each request: its whole history, or only new messages; `auto` if that is not known."""
+"""How much of its history a client sends with each request: all of it, or only new messages. `auto` if unknown."""
 _PART_HINTS: Final = frozenset({"cache_control", "annotations", "logprobs"})
 """Fields of a content part that are not content."""
 

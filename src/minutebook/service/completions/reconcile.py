@@ -43,7 +43,7 @@ class Identity:
 
     conversation: str
     resend: Resend = "auto"
-    """What the client sends with each request."""
+    """How much of its history the client sends with each request."""
     may_be_auxiliary: bool = False
     """The client sends auxiliary requests with the id of a conversation."""
 
@@ -61,7 +61,7 @@ def identity_of(
 
 
 def resend_of(headers: Mapping[str, str], default: Resend = "auto") -> Resend:
-    """What the client sends with each request: by `X-History-Resend`, else the default, else by its user agent.
+    """How much of its history the client sends: by `X-History-Resend`, else the default, else by its user agent.
 
     Raises:
         RequestRefused: the header has an unknown value.

@@ -116,9 +116,9 @@ async def create_items(
         return JsonResponse(page(appended, has_more=False), headers={**etag_header(conversation), **REPLAYED})
     items = input_items(body.items, limits)
     require_item_count(body.items, limits)
-    expected = expected_version_of(if_match, body.expected_version)
+    expected_version = expected_version_of(if_match, body.expected_version)
     conversation, appended = await append_items(
-        service, caller, conversation.id, items, expected_version=expected, idempotency_key=idempotency_key
+        service, caller, conversation.id, items, expected_version=expected_version, idempotency_key=idempotency_key
     )
     return JsonResponse(page(appended, has_more=False), headers=etag_header(conversation))
 

@@ -84,8 +84,9 @@ async def create_conversation(
     idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())
     earlier_id = await find_earlier_result_id(store, idempotency_key)
     if earlier_id is not None:
-        earlier = await read_header(service, caller, earlier_id)
-        return JsonResponse(await conversation_object(store, earlier), headers={**etag_header(earlier), **REPLAYED})
+        conversation = await read_header(service, caller, earlier_id)
+        headers = {**etag_header(conversation), **REPLAYED}
+        return JsonResponse(await conversation_object(store, conversation), headers=headers)
     limits = service.config.limits
     items = input_items(body.items, limits)
     require_item_count(items, limits)

@@ -1,1 +1,1 @@
-"""What every endpoint shares: authentication, request parsing, error bodies, paging, OpenAPI."""
+"""Code that all endpoints share: authentication, request parsing, error bodies, paging, OpenAPI."""

@@ -138,13 +138,13 @@ class _HttpExchange:
             return
         if self._body_too_large:
             return
-        await self._send_counted(message)
+        await self._count_and_send(message)
 
     async def fail(self, failure: Failure) -> None:
         """Respond with a failure."""
-        await response_of(failure)(self.scope, self._receive, self._send_counted)
+        await response_of(failure)(self.scope, self._receive, self._count_and_send)
 
-    async def _send_counted(self, message: Message) -> None:
+    async def _count_and_send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.response_started, self.status = True, message["status"]
             MutableHeaders(scope=_with_header_list(message))["x-request-id"] = self.request_id

@@ -1,8 +1,8 @@
 """Items of the Responses and Conversations APIs, computed from the entries of the record.
 
 Items are not stored. The id of an item contains the position of its entry, its index within the entry and the entry's
-evaluation id: an id leads to its entry without a search, and the items of a fork have the same ids as those of the
-conversation that it was made from. Items that a client sent with an id keep it.
+evaluation id. So the entry is found without a search, and a fork's shared items have the same ids as in its origin. Items
+that a client sent with an id keep it.
 """
 
 import json

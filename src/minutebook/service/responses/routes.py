@@ -115,7 +115,7 @@ async def create_response(
 
 
 async def _respond(service: Service, job: ResponseJob, request: Request) -> Response:
-    """The response as a stream or as JSON; a background response as it is when its input has been stored."""
+    """The response as a stream, or as JSON when it has ended. A background response is returned when its input is stored."""
     run = job.run
     if not job.request.background:
         watch_connection(service, request, run, always=job.request.store is False)

@@ -80,7 +80,7 @@ class ResponseJob(ConversationJob):
     _chat_parameters: dict[str, Any] = field(default_factory=dict)
 
     async def find_earlier(self) -> Document | None:
-        """The run document of an earlier attempt; None if there is none or if it failed, so that it is repeated.
+        """The run document of an earlier attempt; None if there is none, or if it failed and must be repeated.
 
         An attempt that runs on another server is waited for. Its events cannot be streamed from here, so a request for
         a stream waits only until the lease of a server that died would have expired.

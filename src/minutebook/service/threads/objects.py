@@ -144,10 +144,12 @@ async def replay_answer(
     body = run.body
     loaded = await store.load(body["conversation"], since=body["answer"], limit=body["stop"] - body["answer"])
     events.send_stored_text(answer_text(loaded.messages), received)
-    events.finish(answer_object(run.id, body, loaded.messages, expose=exposes_tool_details(service)))
+    events.finish(answer_object(run.id, body, loaded.messages, expose_tool_details=exposes_tool_details(service)))
 
 
-def answer_object(run_id: str, body: Mapping[str, Any], messages: Sequence[Message], *, expose: bool) -> dict[str, Any]:
+def answer_object(
+    run_id: str, body: Mapping[str, Any], messages: Sequence[Message], *, expose_tool_details: bool
+) -> dict[str, Any]:
     """The data of the `done` event, and the JSON response if the answer is not streamed."""
     recorded = "answer" in body
     return {
@@ -157,7 +159,7 @@ def answer_object(run_id: str, body: Mapping[str, Any], messages: Sequence[Messa
         "message_id": f"msg_{body['answer']}" if recorded else None,
         "text": answer_text(messages),
         "tools": tools_for_clients(messages, expose_tool_details=True)
-        if expose
+        if expose_tool_details
         else [dict(use) for use in body["tools"]],
         "model": body["model"],
         "finish": body["finish"],

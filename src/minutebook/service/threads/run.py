@@ -221,7 +221,7 @@ class ThreadJob(AnswerJob):
 
     def _send_result(self, body: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
         expose = exposes_tool_details(self.service)
-        self._events.finish(answer_object(self.run.id, body, _messages(entries), expose=expose))
+        self._events.finish(answer_object(self.run.id, body, _messages(entries), expose_tool_details=expose))
 
     async def _answer_unrecorded(self, tools: Sequence[AnyTool]) -> None:
         """Answer the message without history, and do not record it."""

@@ -1,4 +1,4 @@
-"""A store that encrypts data before it writes it to another store, and decrypts what it reads from there."""
+"""A store that encrypts data before it writes it to another store, and decrypts the data that it reads from there."""
 
 import asyncio
 import zlib
@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 class EncryptedBackend(Backend):
-    """Encrypts what it writes to another backend, and decrypts what it reads from there."""
+    """Encrypts the data that it writes to another backend, and decrypts the data that it reads from there."""
 
     def __init__(self, inner: Backend, key_store: ConversationStore, master_keys: MasterKeys) -> None:
         super().__init__(tenant=inner.tenant)
@@ -93,7 +93,7 @@ class EncryptedBackend(Backend):
         self._inner.set_clock(clock)
 
     def use_keys(self, key_ids: Sequence[str]) -> None:
-        raise InvalidSetting("encryption key", key_ids[0], "a store that is not encrypted yet")
+        raise InvalidSetting("encryption key", key_ids[0], "no key, because the store is already encrypted")
 
     async def set_setting(self, name: str, value: str) -> None:
         await self._inner.set_setting(name, value)

@@ -288,6 +288,7 @@ async def transaction(
 
 @lru_cache
 def _native(statement: str) -> bytes:
+    """The statement with the driver's placeholders."""
     return statement.replace("?", "%s").encode()
 
 

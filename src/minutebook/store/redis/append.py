@@ -85,7 +85,7 @@ class _WriteResult(NamedTuple):
     """The result of an attempt to write."""
 
     row: HeaderRow | None
-    """The conversation as far as it is known; None if it must be read again."""
+    """The conversation's row after the attempt; None if it must be read again."""
     is_current: bool = False
     """Whether the row was just read from the server."""
     version: int | None = None

@@ -75,8 +75,10 @@ def _fork_arguments(
 ) -> tuple[list[str], list[Value]]:
     """The keys and arguments of the script `fork`. The fork gets the folds of its entries, with new numbers."""
     origin, header = row.conversation, fork_row.conversation
-    shared = [stored for stored in folds.values() if stored.undone_at is None and stored.fold.stop <= header.length]
-    fork_folds = dict(enumerate(shared))
+    shared_folds = [
+        stored for stored in folds.values() if stored.undone_at is None and stored.fold.stop <= header.length
+    ]
+    fork_folds = dict(enumerate(shared_folds))
     relatives = [
         key for name in (header.id, *row.ancestors) for key in index.keys.parts(header.recipient, name)
     ]  # the fork, and the conversations that must not expire before it

@@ -2,8 +2,8 @@
 
 The tenant's index has a claim for each document, which names its conversation and has a nonce. In a cluster the claim and
 the document may be on two servers, a process may die between writing them, and another process may write the same
-document. So a process that takes over the id of a document that does not exist voids the old nonce in the conversation's
-keys, and no document is written with a void claim.
+document. So a process that finds a claim without a document, and claims its id, first voids the old nonce in the
+conversation's keys. No document is written with a void claim.
 """
 
 import asyncio

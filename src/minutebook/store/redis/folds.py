@@ -43,10 +43,12 @@ async def add(
         same_id_record, new_number, numbers, records, splits_an_exchange = reply[2:]
         if same_id_record:
             return require_same_fold(conversation, fold_from_record(same_id_record), fold)
-        others = {fold_from_record(record).fold: int(number) for number, record in zip(numbers, records, strict=True)}
-        by_start = sorted(others, key=lambda other: other.start)
+        fold_numbers = {
+            fold_from_record(record).fold: int(number) for number, record in zip(numbers, records, strict=True)
+        }
+        by_start = sorted(fold_numbers, key=lambda other: other.start)
         overlapping = folds_in_range(by_start, fold.start, min(fold.stop, row.conversation.length))
-        covered = require_fold(
+        replaced_folds = require_fold(
             row.conversation,
             fold,
             overlapping=overlapping,
@@ -54,8 +56,8 @@ async def add(
             replacing=replacing,
         )
         stored = StoredFold(fold, at)
-        inactive = [others[other] for other in covered]
-        if await _write(index, row, {new_number: stored}, inactive, {new_number: fold.start}):
+        inactive_numbers = [fold_numbers[replaced] for replaced in replaced_folds]
+        if await _write(index, row, {new_number: stored}, inactive_numbers, {new_number: fold.start}):
             return stored
 
 

@@ -54,8 +54,8 @@ class TenantKeys:
 
     def script_keys(self, recipient: str, conversation: str) -> list[str]:
         """The keys that every script on a conversation takes: its own, and those shared by the recipient's conversations."""
-        shared = (self.order(recipient), self.erased(recipient), self.changes(recipient))
-        return [*self.parts(recipient, conversation), *shared]
+        shared_keys = (self.order(recipient), self.erased(recipient), self.changes(recipient))
+        return [*self.parts(recipient, conversation), *shared_keys]
 
     def order(self, recipient: str) -> str:
         return self._recipient_key(recipient, "order")

@@ -1,8 +1,8 @@
 """Conversations in Redis or Valkey, shared by many machines.
 
-The URL is `redis://user:password@host:6379/0`, or `rediss://…` for TLS, with two options: `?ttl=SECONDS` is the time after
-the last append to a conversation or one of its forks until it expires, together with its idempotency keys, and
-`?prefix=WORD` is the start of the name of every key. Needs Redis 6.2 or newer, or Valkey.
+The URL is `redis://user:password@host:6379/0`, or `rediss://…` for TLS, with two options. With `?ttl=SECONDS`, a conversation
+and its idempotency keys expire after this time without an append to it or one of its forks. `?prefix=WORD` is the start of
+the name of every key. Needs Redis 6.2 or newer, or Valkey.
 
 Costs: an append is one script and a load two, whatever the length of the record. A fork copies the entries that it shares,
 and the server runs nothing else meanwhile. There is no index of words: a search reads the entries, newest conversation
@@ -149,8 +149,8 @@ class RedisBackend(Backend):
         async def work(index: TenantIndex) -> ConversationHeader:
             while True:
                 header = (await index.get(conversation)).conversation
-                changed = with_labels(header, labels)
-                fields = (labels_json(header.labels), "labels", labels_json(changed.labels))
+                new_header = with_labels(header, labels)
+                fields = (labels_json(header.labels), "labels", labels_json(new_header.labels))
                 reply = await index.run_script("set_header_fields", conversation, "labels", *fields)
                 self._engine.rows.pop((self.tenant, conversation), None)
                 if reply[0] == b"done":
@@ -222,7 +222,10 @@ class RedisBackend(Backend):
             await self._rewrite_file("rdb_bgsave_in_progress", client.bgsave)
 
     async def _rewrite_file(self, busy_field: str, start: Callable[[], object]) -> None:
-        """Have the server rewrite a file, and wait until it is done. A rewrite that is already running is not enough."""
+        """Have the server rewrite a file, and wait until it is done.
+
+        A rewrite that is already running may have started before the erasure, so another one is started after it.
+        """
         while True:
             await self._wait_while(busy_field)
             try:

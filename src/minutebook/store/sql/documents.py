@@ -41,15 +41,15 @@ _DELETE: Final = "DELETE FROM document WHERE tenant = ? AND hash = ?"
 
 
 async def find(
-    tx: SqlTransaction, names: Iterable[DocumentName], *, bodies: bool = True
+    tx: SqlTransaction, names: Iterable[DocumentName], *, with_bodies: bool = True
 ) -> dict[DocumentName, Document]:
-    """The documents with these names that exist, expired or not. Without `bodies`, their bodies are empty."""
-    return documents_of(await tx.query(*(find_query(tx.tenant, name, bodies=bodies) for name in names)))
+    """The documents with these names that exist, expired or not. Without `with_bodies`, their bodies are empty."""
+    return documents_of(await tx.query(*(find_query(tx.tenant, name, with_bodies=with_bodies) for name in names)))
 
 
-def find_query(tenant: str, name: DocumentName, *, bodies: bool = True) -> Query:
+def find_query(tenant: str, name: DocumentName, *, with_bodies: bool = True) -> Query:
     """The query for the document with a name."""
-    return _FIND.format("body" if bodies else "NULL"), (tenant, document_key(*name))
+    return _FIND.format("body" if with_bodies else "NULL"), (tenant, document_key(*name))
 
 
 def documents_of(results: Iterable[Iterable[Sequence[Any]]]) -> dict[DocumentName, Document]:
@@ -84,7 +84,7 @@ def write_actions(
 async def put(tx: SqlTransaction, row: ConversationRow, document: PackedDocument, at: datetime) -> Document:
     """Write a document if that is allowed, and remove expired documents of its kind."""
     name = (document.kind, document.id)
-    stored = await find(tx, [name], bodies=not document.replace)
+    stored = await find(tx, [name], with_bodies=not document.replace)
     (action,) = write_actions(row.conversation.id, [document], stored, at)
     number, created_at = await write(tx, row.number, document, action, stored.get(name), at)
     await sweep_kinds(tx, [document.kind], at)

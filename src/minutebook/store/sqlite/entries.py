@@ -65,7 +65,7 @@ async def append(writable: WriteConnection, tx: SqlTransaction, command: AppendC
     if command.documents:
         needs_bodies = not all(document.replace for document in command.documents)
         names = [(document.kind, document.id) for document in command.documents]
-        stored_documents = await documents.find(tx, names, bodies=needs_bodies)
+        stored_documents = await documents.find(tx, names, with_bodies=needs_bodies)
         write_actions = documents.write_actions(conversation, command.documents, stored_documents, at)
     is_new = row is None
     if row is None:

@@ -4,9 +4,9 @@ A durable commit waits for the disk, and that takes as long for one append as fo
 event loop iteration share a commit, and so do all writes that are queued while another commit runs. Each caller gets its
 result after the commit.
 
-A group runs inline, in the thread of the event loop, if all its jobs are `inline_ok`, recent commits were fast and the
-connection is free: switching to another thread and back takes longer than a sync of a fast disk. Otherwise the writer
-thread runs it, and the event loop is not blocked.
+A group runs inline, in the thread of the event loop, if all its jobs are `inline_ok`, the last commit was fast and the
+connection is free. Switching to another thread and back would take longer than a sync of a fast disk. Otherwise the writer
+thread runs the group, and the event loop is not blocked.
 """
 
 import asyncio

@@ -42,14 +42,18 @@ def match_history(
     resend: Resend = "auto",
     has_system: bool = False,
     may_be_auxiliary: bool = False,
+    trimmed: Collection[str] | None = None,
 ) -> HistoryMatch:
     """How the sent messages continue a record, both without their leading system messages.
 
-    `has_system` means that both have leading system messages: then a single user message is the edited first one. With `may_be_auxiliary`, a single message that is not in the record is an auxiliary request, such as one for a title.
+    `has_system` means that both have leading system messages: then a single user message is the edited first one. With
+    `may_be_auxiliary`, a single message that is not in the record is an auxiliary request, such as one for a title.
+    `trimmed` are the ids of the calls whose payloads were trimmed, if the caller knows them.
     """
     if resend == "new":
         return HistoryMatch("partial", len(record), tuple(sent))
-    trimmed = {result_id(message) for message in record if is_trimmed(message)}
+    if trimmed is None:
+        trimmed = {result_id(message) for message in record if is_trimmed(message)}
     shared, used, resent = _shared_prefix(sent, record, trimmed)
     if shared == len(record):
         return HistoryMatch("appended", shared, tuple(sent[used:]), resent)
@@ -79,13 +83,17 @@ def _shared_prefix(
     resent: dict[int, Message] = {}
     index = used = 0
     while used < len(sent):
-        position, message = _skip_omitted(sent[used], record, index, trimmed), sent[used]
+        message = sent[used]
+        if index < len(record) and message == record[index]:  # most messages are resent unchanged
+            index, used = index + 1, used + 1
+            continue
+        position = _skip_omitted(message, record, index, trimmed)
         if position == len(record):
             return index if _has_open_calls(record[index:]) else position, used, resent
         if not is_same(record[position], message, trimmed):
             # A changed answer replaces the one after the tool exchange. Before a user message the exchange is dropped, too.
             return position if role_of(message) == "assistant" else index, used, resent
-        if message != record[position] and call_ids(message) == call_ids(record[position]):
+        if call_ids(message) == call_ids(record[position]) and message != record[position]:
             resent[position] = message
         index, used = position + 1, used + 1
     return index, used, resent

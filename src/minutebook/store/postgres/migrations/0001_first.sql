@@ -25,6 +25,7 @@ CREATE TABLE minutebook.conversation (
     origin_position integer,
     lineage text,                                   -- JSON: [number, stop] of each range read from another conversation
     documents bigint NOT NULL DEFAULT 0,            -- number of the newest document
+    revision integer NOT NULL DEFAULT 0,            -- number of times that entries were trimmed
     PRIMARY KEY (tenant, id)
 ) WITH (fillfactor = 85);                           -- every append updates this row: leave room in its page
 CREATE UNIQUE INDEX conversation_by_number ON minutebook.conversation (tenant, number);
@@ -432,7 +433,7 @@ BEGIN
         set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
     SELECT number, length, turns, lead, first, lineage, json_build_array(
         number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels,
-        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage
+        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision
     )::text AS columns
     INTO header FROM minutebook.conversation WHERE tenant = tenant_id AND id = conversation_id;
     IF NOT FOUND THEN

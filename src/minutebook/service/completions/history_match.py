@@ -6,9 +6,11 @@ and other parts, calls with their arguments, and tool results.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
+from operator import eq
 from typing import Any, Final, Literal
 
 from minutebook.conversation.trimming import is_trimmed
@@ -73,6 +75,11 @@ def match_history(
     return HistoryMatch("forked", 0, tuple(sent))
 
 
+def equal_prefix_length(sent: Iterable[Message], record: Iterable[Message]) -> int:
+    """The number of messages at the start that are equal."""
+    return sum(1 for _ in takewhile(bool, map(eq, sent, record)))
+
+
 def _shared_prefix(
     sent: Sequence[Message], record: Sequence[Message], trimmed: Collection[str]
 ) -> tuple[int, int, dict[int, Message]]:
@@ -81,10 +88,10 @@ def _shared_prefix(
     Messages of tool exchanges that the client omitted are skipped in the record.
     """
     resent: dict[int, Message] = {}
-    index = used = 0
+    index = used = equal_prefix_length(sent, record)  # most messages are resent unchanged
     while used < len(sent):
         message = sent[used]
-        if index < len(record) and message == record[index]:  # most messages are resent unchanged
+        if index < len(record) and message == record[index]:
             index, used = index + 1, used + 1
             continue
         position = _skip_omitted(message, record, index, trimmed)

@@ -11,9 +11,10 @@ from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.stored_record import StoredRecord
+from minutebook.errors import InvalidMessage
 from minutebook.record.message import Message, leading_system_count, role_of
 from minutebook.service.answer_job import AnswerJob, failure_fields, longest_answer, tool_tokens
-from minutebook.service.completions.history_match import HistoryMatch
+from minutebook.service.completions.history_match import HistoryMatch, equal_prefix_length
 from minutebook.service.completions.reconcile import (
     HistoryBranch,
     Identity,
@@ -120,7 +121,16 @@ class ChatJob(AnswerJob):
         )
         if self.auxiliary:
             return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))
-        return await find_branch(store, root, read(self.body["messages"]), self.identity, self.load_record)
+        return await find_branch(store, root, self._read_messages(root), self.identity, self.load_record)
+
+    def _read_messages(self, root: StoredRecord | None) -> list[Message]:
+        """The messages of the request. Those at the start that are equal to the record's need not be read again."""
+        sent, stored = self.body["messages"], [] if root is None else root.messages[root.first :]
+        shared = equal_prefix_length(sent, stored)
+        try:
+            return [*sent[:shared], *read(sent[shared:])]
+        except InvalidMessage:
+            return read(sent)  # the error has the index of the message in the whole list
 
     async def _answer_of_first_attempt(self, store: ConversationStore, branch: HistoryBranch) -> Message | None:
         """The recorded answer to these messages, if the request is a retry; also if the minutes of its run are lost."""

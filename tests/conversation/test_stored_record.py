@@ -54,13 +54,14 @@ def turns_of(chat):
 async def change(store, data, length):
     """Change what is stored behind the back of a cached record."""
     kind = data.draw(st.sampled_from(["nothing", "nothing", "pin", "unpin", "trim", "fold", "undo"]))
-    position = data.draw(st.integers(0, length - 1))
     loaded = await store.load("c")
+    results = [position for position, message in enumerate(loaded.messages) if message["role"] == "tool"]
+    position = data.draw(st.sampled_from(results if results and kind == "trim" else range(length)))
     if kind == "pin":
         await store.pin("c", position)
     elif kind == "unpin" and loaded.pins:
         await store.unpin("c", min(loaded.pins))
-    elif kind == "trim" and loaded.messages[position]["role"] == "tool":
+    elif kind == "trim" and position in results:
         await store.trim("c", {position: {**loaded.messages[position], "content": ""}})
     elif kind == "fold":
         record = StoredRecord(loaded).source(COUNTER).record
@@ -102,6 +103,14 @@ def test_a_kept_record_gives_the_view_of_the_whole_record(name, data):
 CHAT = [
     {"role": "system", "content": "be brief"},
     *({"role": ("user", "assistant")[number % 2], "content": f"{number} " * 9} for number in range(8)),
+]
+EXCHANGE = [
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "a", "content": "a long result"},
 ]
 USER = {"role": "user", "content": "and?"}
 
@@ -161,7 +170,9 @@ def test_a_copy_that_the_client_no_longer_resends_is_not_sent():
             assert '"name": "bot"' not in sent_by(store, record, [USER], passthrough)[0]
             reordered = dict(reversed(copy.items()))
             sent_by(store, record, [USER], passthrough, {8: copy})
-            assert list(json.loads(sent_by(store, record, [USER], passthrough, {8: reordered})[0])[8]) == list(reordered)
+            assert list(json.loads(sent_by(store, record, [USER], passthrough, {8: reordered})[0])[8]) == list(
+                reordered
+            )
 
     asyncio.run(scenario())
 
@@ -175,6 +186,19 @@ def test_a_purged_record_is_read_again():
             await store.purge("c", before=5)
             purged = await cache.load(store, "c")
             assert (purged.first, purged.messages[5]) == (5, CHAT[5])
+
+    asyncio.run(scenario())
+
+
+def test_a_trimmed_record_is_read_again():
+    async def scenario():
+        async with MemoryStore() as store:
+            cache = RecordCache(10**9)
+            await kept(store, cache)
+            await store.append("c", new_entries(EXCHANGE))
+            cache.put(await cache.load(store, "c"))
+            await store.trim("c", {10: {**EXCHANGE[1], "content": ""}})
+            assert (await cache.load(store, "c")).messages[10]["content"] == ""
 
     asyncio.run(scenario())
 

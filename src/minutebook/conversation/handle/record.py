@@ -5,7 +5,6 @@ import logging
 import random
 from abc import abstractmethod
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
@@ -17,6 +16,7 @@ from minutebook.conversation.lease import RenewedLease
 from minutebook.conversation.minutes import SentRequest
 from minutebook.conversation.model_call import AnswerDocuments
 from minutebook.conversation.requests import last_request_number
+from minutebook.conversation.stored_record import new_messages_of
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (
     ConversationErased,
@@ -57,9 +57,10 @@ class ConversationRecord:
         """The record, once the conversation was read."""
         self._run: RunRecord | None = None
         """The run that this handle has opened. Its record is its own, so that other tasks may append meanwhile."""
-        self._version = self._first = 0
-        """The stored version, 0 if there is none yet, and the position of the first entry that was not purged."""
-        self._created_at: datetime | None = None
+        self._version = 0
+        """The stored version, 0 if there is none yet."""
+        self._header: ConversationHeader | None = None
+        """The header with which the record was last read."""
         self._own_calls: frozenset[str] = frozenset()
         """The ids of the newest tool calls that were appended with this handle."""
         self._renewed: RenewedLease | None = None
@@ -110,8 +111,8 @@ class ConversationRecord:
         return await self._replace_record(loaded)
 
     def _forget(self) -> None:
-        self._source, self._created_at, self._sent, self._own_calls = None, None, None, frozenset()
-        self._version = self._first = self._last_request = 0
+        self._source, self._header, self._sent, self._own_calls = None, None, None, frozenset()
+        self._version = self._last_request = 0
 
     async def _replace_record(self, loaded: LoadedConversation) -> ViewSource:
         header = loaded.conversation
@@ -119,7 +120,7 @@ class ConversationRecord:
             expected = f"{header.recipient!r}, the recipient of conversation {self._id!r}"
             raise InvalidSetting("recipient", self._recipient, expected)
         self._last_request = await last_request_number(self.store, header.id)
-        self._version, self._first, self._created_at = header.version, header.first, header.created_at
+        self._version, self._header = header.version, header
         self._source = ViewSource(loaded, (), counter=self._policy.counter, whole_record=True)
         return self._source
 
@@ -127,24 +128,14 @@ class ConversationRecord:
         """Add new entries, folds and pins to the record. Return False if the whole record must be read again."""
         length = len(source.record)
         loaded = await self.store.load(self.id, since=length, folded=True)
-        header = loaded.conversation
-        new = [
-            (position, message)
-            for position, message in zip(loaded.positions, loaded.messages, strict=True)
-            if position >= length
-        ]
-        is_complete = [position for position, _ in new] == list(range(length, header.length))
-        if not is_complete or not self._is_continued_by(header):
+        new = new_messages_of(loaded, self._header or loaded.conversation, length)
+        if new is None:
             return False
-        source.extend([message for _, message in new])
+        source.extend(new)
         source.set_pins(loaded.pins)
         source.folds = loaded.folds
-        self._version, self._created_at = header.version, header.created_at
+        self._version, self._header = loaded.conversation.version, loaded.conversation
         return True
-
-    def _is_continued_by(self, header: ConversationHeader) -> bool:
-        """Whether entries were only added: none was purged, and the conversation has not expired and started again."""
-        return (header.first, header.created_at) == (self._first, self._created_at or header.created_at)
 
     async def _append_messages(
         self,
@@ -186,7 +177,7 @@ class ConversationRecord:
                 await self._synchronize()
                 return await self._last_position_of(append_id)
             if not self._version:
-                self._created_at = (await self.store.header(self.id)).created_at
+                self._header = await self.store.header(self.id)
             source.extend(added)
             self._version = version
             self._note_calls(new)

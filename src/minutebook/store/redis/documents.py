@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
-from minutebook.store.codec import compress, cursor_of, cursor_values, decompress, microseconds
+from minutebook.store.codec import compress_document, cursor_of, cursor_values, decompress, microseconds
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
 from minutebook.store.types import (
@@ -123,7 +123,7 @@ async def prepare_writes(
             before = sha1(claim.record, usedforsecurity=False).hexdigest() if claim.record else ""
             line = json.dumps([document.kind, document.id, document.expires_at]).encode()
             expires_at: Value = "" if document.expires_at is None else document.expires_at
-            args += [key, before, action.value, microseconds(at), expires_at, line + b"\n" + compress(document.body)]
+            args += [key, before, action.value, microseconds(at), expires_at, line + b"\n" + compress_document(document.body)]
             void_keys.append(index.keys.void(owner.recipient, claim.nonce))
         else:
             return DocumentWrites(args, void_keys)

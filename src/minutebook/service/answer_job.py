@@ -16,7 +16,7 @@ from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
 from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
-from minutebook.conversation.stored_record import MAX_INLINE_MESSAGES, StoredRecord, updated_record
+from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES, CachedRecord, update_record
 from minutebook.errors import ContextOverflow, ConversationBusy, MinutebookError
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
@@ -52,7 +52,7 @@ class AnswerJob:
     headers: dict[str, str] = field(default_factory=dict)
     """Response headers. They are complete when the first event is sent."""
     _started: float = field(default_factory=time.monotonic)
-    _records: list[StoredRecord] = field(default_factory=list)
+    _records: list[CachedRecord] = field(default_factory=list)
     """The records that this request uses. They go back to the cache when it ends."""
 
     @property
@@ -130,7 +130,7 @@ class AnswerJob:
 
     async def lease_record(
         self, leases: AsyncExitStack, conversation: str, *, wait: bool = True
-    ) -> tuple[RenewedLease, StoredRecord | None]:
+    ) -> tuple[RenewedLease, CachedRecord | None]:
         """Hold a conversation's lease until `leases` is closed, and load its record; None if it does not exist.
 
         Raises:
@@ -143,11 +143,11 @@ class AnswerJob:
         )
         if lease.loaded is None:
             return lease, None
-        record = await updated_record(self.store, cached, lease.loaded)
+        record = await update_record(self.store, cached, lease.loaded)
         self._records.append(record)
         return lease, record
 
-    async def load_record(self, conversation: str) -> StoredRecord | None:
+    async def load_record(self, conversation: str) -> CachedRecord | None:
         """The record of a conversation, read without a lease; None if it does not exist."""
         record = await self.service.records.load(self.store, conversation)
         if record is not None:
@@ -182,7 +182,7 @@ class AnswerJob:
     async def model_call(
         self,
         settings: CallSettings,
-        record: StoredRecord | None,
+        record: CachedRecord | None,
         new_messages: Sequence[Message],
         copies: Mapping[int, Message] | None = None,
     ) -> ModelCall:
@@ -287,7 +287,7 @@ class AnswerJob:
 def _counted_call(
     store: ConversationStore,
     settings: CallSettings,
-    record: StoredRecord | None,
+    record: CachedRecord | None,
     new_messages: Sequence[Message],
     copies: Mapping[int, Message] | None,
 ) -> ModelCall:

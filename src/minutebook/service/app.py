@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 
 from minutebook import __version__
-from minutebook.conversation.stored_record import RecordCache
+from minutebook.conversation.record_cache import RecordCache
 from minutebook.errors import ConversationBusy, InvalidSetting, MinutebookError, MissingSetting, StoreUnavailable
 from minutebook.service.access.api_keys import RESERVED_TENANT, ApiKeys, Caller
 from minutebook.service.access.audit import AuditLog

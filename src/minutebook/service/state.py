@@ -12,7 +12,7 @@ from minutebook.agent.summarizer import ModelSummarizer
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.minutes import HistoryPruned, SentRequest
 from minutebook.conversation.policy import Policy, policy_named, summary_model
-from minutebook.conversation.stored_record import RecordCache
+from minutebook.conversation.record_cache import RecordCache
 from minutebook.service.access.api_keys import ApiKeys, Caller
 from minutebook.service.access.audit import AuditLog
 from minutebook.service.access.limits import Limiter

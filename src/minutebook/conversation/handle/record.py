@@ -15,8 +15,8 @@ from minutebook.conversation.handle.policy_builder import PolicyBuilder
 from minutebook.conversation.lease import RenewedLease
 from minutebook.conversation.minutes import SentRequest
 from minutebook.conversation.model_call import AnswerDocuments
+from minutebook.conversation.record_cache import new_messages_of
 from minutebook.conversation.requests import last_request_number
-from minutebook.conversation.stored_record import new_messages_of
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (
     ConversationErased,

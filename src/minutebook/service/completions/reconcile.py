@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, cast, get_args
 
-from minutebook.conversation.stored_record import StoredRecord
+from minutebook.conversation.record_cache import CachedRecord
 from minutebook.errors import ConversationNotFound, RequestRefused, VersionConflict
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message, leading_system_count
@@ -118,7 +118,7 @@ class HistoryBranch:
     """A conversation or a fork of it, and how the messages of a request continue it."""
 
     id: str
-    record: StoredRecord | None
+    record: CachedRecord | None
     """None if the conversation does not exist yet."""
     match: HistoryMatch
     copies: Mapping[int, Message] = field(default_factory=dict)
@@ -130,12 +130,12 @@ class HistoryBranch:
         return 0 if self.record is None else len(self.record.messages)
 
 
-RecordLoader: TypeAlias = Callable[[str], Awaitable[StoredRecord | None]]
+RecordLoader: TypeAlias = Callable[[str], Awaitable[CachedRecord | None]]
 """Loads the record of a conversation; None if it does not exist."""
 
 
 def require_root_access(
-    root: StoredRecord | None,
+    root: CachedRecord | None,
     caller: Caller,
     conversation: str,
     *,
@@ -160,7 +160,7 @@ def require_root_access(
 
 async def find_branch(
     store: ConversationStore,
-    root: StoredRecord | None,
+    root: CachedRecord | None,
     messages: Sequence[Message],
     identity: Identity,
     load: RecordLoader,
@@ -179,7 +179,7 @@ async def find_branch(
 
 async def _best_branch(
     store: ConversationStore,
-    root: StoredRecord,
+    root: CachedRecord,
     messages: Sequence[Message],
     identity: Identity,
     load: RecordLoader,
@@ -205,7 +205,7 @@ async def _best_branch(
     return max(candidates, key=lambda branch: branch.match.shared)
 
 
-async def _branches(store: ConversationStore, root: StoredRecord, load: RecordLoader) -> AsyncIterator[StoredRecord]:
+async def _branches(store: ConversationStore, root: CachedRecord, load: RecordLoader) -> AsyncIterator[CachedRecord]:
     """The current branch, then the root, then the other forks."""
     current_id = root.header.labels.get(BRANCH)
     if current_id is not None and (record := await load(current_id)) is not None:
@@ -250,7 +250,7 @@ async def fork_branch(
     return HistoryBranch(fork_id, await load(fork_id), match, copies)
 
 
-async def _mark_current_branch(store: ConversationStore, root: StoredRecord, branch: HistoryBranch) -> None:
+async def _mark_current_branch(store: ConversationStore, root: CachedRecord, branch: HistoryBranch) -> None:
     """Store which branch the client continues, if it changed."""
     root_id = root.header.id
     if branch.id != root.header.labels.get(BRANCH, root_id):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
-from minutebook.conversation.stored_record import StoredRecord
+from minutebook.conversation.record_cache import CachedRecord
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import Message, leading_system_count, role_of
 from minutebook.service.answer_job import AnswerJob, failure_fields, longest_answer, tool_tokens
@@ -114,7 +114,7 @@ class ChatJob(AnswerJob):
         self.result = completion
         return stream_events(completion) if self.body.get("stream") else ()
 
-    async def _find_branch(self, store: ConversationStore, root_id: str, root: StoredRecord | None) -> HistoryBranch:
+    async def _find_branch(self, store: ConversationStore, root_id: str, root: CachedRecord | None) -> HistoryBranch:
         """The branch that the request continues, which becomes the current branch unless it must be forked."""
         require_root_access(
             root, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
@@ -123,7 +123,7 @@ class ChatJob(AnswerJob):
             return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))
         return await find_branch(store, root, self._read_messages(root), self.identity, self.load_record)
 
-    def _read_messages(self, root: StoredRecord | None) -> list[Message]:
+    def _read_messages(self, root: CachedRecord | None) -> list[Message]:
         """The messages of the request. Those at the start that are equal to the record's need not be read again."""
         sent, stored = self.body["messages"], [] if root is None else root.messages[root.first :]
         shared = equal_prefix_length(sent, stored)

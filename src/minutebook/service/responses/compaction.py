@@ -8,7 +8,7 @@ from minutebook.compaction.manager import CompactionManager
 from minutebook.compaction.registry import strategy_named
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import FoldStorage, TurnCompactor
-from minutebook.conversation.stored_record import updated_record
+from minutebook.conversation.record_cache import update_record
 from minutebook.errors import CannotFit
 from minutebook.record.fold import record_with_folds
 from minutebook.record.message import Message
@@ -52,7 +52,7 @@ async def compact_above(
     except CannotFit:
         return continued  # the model call fails if the view does not fit
     loaded = await store.load(continued.conversation, since=len(record.messages), folded=True)
-    return replace(continued, record=await updated_record(store, record, loaded))
+    return replace(continued, record=await update_record(store, record, loaded))
 
 
 async def compact_now(

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from minutebook.conversation.stored_record import StoredRecord
+from minutebook.conversation.record_cache import CachedRecord
 from minutebook.errors import (
     ConversationBusy,
     ConversationNotFound,
@@ -33,7 +33,7 @@ class ContinuedConversation:
     """The conversation that a response continues."""
 
     conversation: str
-    record: StoredRecord | None = None
+    record: CachedRecord | None = None
     """None if the conversation does not exist yet."""
     lease: Lease | None = None
     """None if the conversation is only read."""
@@ -64,11 +64,11 @@ async def load_continued(service: Service, caller: Caller, request: InputRequest
     if request.conversation_id is not None:
         require_access(caller, await store.header(request.conversation_id))
         loaded = await store.load(request.conversation_id)
-        return ContinuedConversation(request.conversation_id, StoredRecord(loaded))
+        return ContinuedConversation(request.conversation_id, CachedRecord(loaded))
     if request.previous_response_id is not None:
         previous = await _find_previous(service, caller, request.previous_response_id)
         loaded = await store.load(previous["conversation"], since=0, limit=previous["answer"] + 1)
-        return ContinuedConversation(previous["conversation"], StoredRecord(loaded))
+        return ContinuedConversation(previous["conversation"], CachedRecord(loaded))
     return ContinuedConversation(new_id("conv"))
 
 
@@ -148,7 +148,7 @@ class ConversationJob(AnswerJob):
     async def _hold_previous(self, leases: AsyncExitStack, previous_id: str) -> ContinuedConversation:
         previous = await _find_previous(self.service, self.caller, previous_id)
         conversation, stop = previous["conversation"], previous["answer"] + 1
-        record: StoredRecord | None = None
+        record: CachedRecord | None = None
         try:
             lease, record = await self.lease_record(leases, conversation, wait=False)
         except ConversationBusy:

@@ -123,7 +123,14 @@ async def prepare_writes(
             before = sha1(claim.record, usedforsecurity=False).hexdigest() if claim.record else ""
             line = json.dumps([document.kind, document.id, document.expires_at]).encode()
             expires_at: Value = "" if document.expires_at is None else document.expires_at
-            args += [key, before, action.value, microseconds(at), expires_at, line + b"\n" + compress_document(document.body)]
+            args += [
+                key,
+                before,
+                action.value,
+                microseconds(at),
+                expires_at,
+                line + b"\n" + compress_document(document.body),
+            ]
             void_keys.append(index.keys.void(owner.recipient, claim.nonce))
         else:
             return DocumentWrites(args, void_keys)

@@ -49,7 +49,7 @@ def new_messages_of(loaded: LoadedConversation, header: ConversationHeader, leng
     return [message for _, message in new] if is_complete else None
 
 
-class StoredRecord:
+class CachedRecord:
     """The messages, folds and pins of a conversation, and the index of the messages for views.
 
     It has one user at a time.
@@ -147,10 +147,10 @@ class RecordCache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.size = 0
-        self._records: dict[tuple[str, str], tuple[StoredRecord, int, float]] = {}
+        self._records: dict[tuple[str, str], tuple[CachedRecord, int, float]] = {}
         """Tenant and conversation → the record, its size and when it was last used; the least recently used first."""
 
-    def take(self, tenant: str, conversation: str) -> StoredRecord | None:
+    def take(self, tenant: str, conversation: str) -> CachedRecord | None:
         """Remove a record from the cache and return it."""
         cached = self._records.pop((tenant, conversation), None)
         if cached is None:
@@ -158,7 +158,7 @@ class RecordCache:
         self.size -= cached[1]
         return cached[0]
 
-    def put(self, record: StoredRecord) -> None:
+    def put(self, record: CachedRecord) -> None:
         """Add a record that is no longer in use."""
         name = record.header.tenant, record.header.id
         self.take(*name)
@@ -175,7 +175,7 @@ class RecordCache:
         for name in [name for name in self._records if name[0] == tenant]:
             self.take(*name)
 
-    async def load(self, store: ConversationStore, conversation: str) -> StoredRecord | None:
+    async def load(self, store: ConversationStore, conversation: str) -> CachedRecord | None:
         """The record of a conversation, taken from the cache if it is there; None if the conversation does not exist.
 
         Raises:
@@ -191,17 +191,17 @@ class RecordCache:
             raise
         except ConversationNotFound:
             return None
-        return await updated_record(store, cached, loaded)
+        return await update_record(store, cached, loaded)
 
 
-async def updated_record(
-    store: ConversationStore, cached: StoredRecord | None, loaded: LoadedConversation
-) -> StoredRecord:
+async def update_record(
+    store: ConversationStore, cached: CachedRecord | None, loaded: LoadedConversation
+) -> CachedRecord:
     """The record of a conversation. `loaded` is what was added to the cached record, or all if that is None."""
     if cached is not None:
         if cached.read_new(loaded):
             return cached
         loaded = await store.load(loaded.conversation.id)
     if len(loaded.entries) > MAX_INLINE_MESSAGES:
-        return await asyncio.to_thread(StoredRecord, loaded)
-    return StoredRecord(loaded)
+        return await asyncio.to_thread(CachedRecord, loaded)
+    return CachedRecord(loaded)

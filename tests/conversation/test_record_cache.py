@@ -12,7 +12,7 @@ from minutebook import Fold, MemoryStore, view_of
 from minutebook.conversation.minutes import CallSettings
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.policy import Policy
-from minutebook.conversation.stored_record import RecordCache, StoredRecord, is_identical
+from minutebook.conversation.record_cache import CachedRecord, RecordCache, is_identical
 from minutebook.errors import CannotFit, ConversationErased
 from minutebook.tokens import counter_for
 from minutebook.wire import new_entries
@@ -64,7 +64,7 @@ async def change(store, data, length):
     elif kind == "trim" and position in results:
         await store.trim("c", {position: {**loaded.messages[position], "content": ""}})
     elif kind == "fold":
-        record = StoredRecord(loaded).source(COUNTER).record
+        record = CachedRecord(loaded).source(COUNTER).record
         exchange = record.exchange_of(position)
         start = record.leading_system_count
         if start < exchange.stop and not loaded.folds and not loaded.pins:
@@ -84,7 +84,7 @@ def test_a_kept_record_gives_the_view_of_the_whole_record(name, data):
             cache, chat = RecordCache(10**9), []
             for turn in turns:
                 new, answer = turn[:1], turn[1:]
-                cold = StoredRecord(await store.load("c")) if chat else None
+                cold = CachedRecord(await store.load("c")) if chat else None
                 warm = await cache.load(store, "c") if chat else None
                 if warm is not None and cold is not None:
                     outcome = sent_by(store, warm, new, manager)
@@ -222,7 +222,7 @@ def test_the_cache_is_bounded_and_drops_what_was_used_least_recently():
             await store.append("c", new_entries(CHAT))
             loaded = await store.load("c")
             records = [
-                StoredRecord(replace(loaded, conversation=replace(loaded.conversation, id=str(number))))
+                CachedRecord(replace(loaded, conversation=replace(loaded.conversation, id=str(number))))
                 for number in range(4)
             ]
             cache = RecordCache(3 * records[0].size)

@@ -139,7 +139,7 @@ class ResponseJob(ConversationJob):
         else:
             is_stored = continued.stored_input is not None
             new_messages = [*continued.repeated, *(() if is_stored else self.messages)]
-            require_new_ids(() if is_stored else self.items, await self._stored_items(continued))
+            require_new_ids(() if is_stored else self.items, await self._load_items(continued))
         if continued.record is None and not new_messages:
             raise RequestRefused(400, "`input` is missing.", "missing_input", "input")
         length = continued.length
@@ -210,7 +210,7 @@ class ResponseJob(ConversationJob):
         )
         return await self.model_call(settings, continued.record, new_messages, continued.copies)
 
-    async def _stored_items(self, continued: ContinuedConversation) -> Sequence[Item]:
+    async def _load_items(self, continued: ContinuedConversation) -> Sequence[Item]:
         """The items of the conversation, read if an item of the request has an id that may be one of theirs."""
         if continued.record is None or all(item.get("id") is None for item in self.items):
             return ()

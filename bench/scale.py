@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
+from bench import scale_length
 from bench.report import Part, Table, Target, progress, time_of, times
 from minutebook import ConversationStore, Fold, open_store
 from minutebook.errors import ConversationNotFound
@@ -47,7 +48,10 @@ def measure(
     sizes: Sequence[int] | None = None, *, quick: bool, engines: Sequence[str] = ("SQLite", "PostgreSQL")
 ) -> Part:
     """Build a database of each size on each engine, and measure all operations in it."""
-    return asyncio.run(_measure(sorted(sizes or (QUICK_SIZES if quick else SIZES)), engines))
+    part = asyncio.run(_measure(sorted(sizes or (QUICK_SIZES if quick else SIZES)), engines))
+    for engine in engines:
+        scale_length.measure(part, engine, quick=quick)
+    return part
 
 
 async def _measure(sizes: Sequence[int], engines: Sequence[str]) -> Part:

@@ -54,6 +54,21 @@ def test_a_purge_is_seen_by_an_open_handle():
     assert fold.stop > 0
 
 
+def test_a_trim_is_seen_by_an_open_handle():
+    async def scenario():
+        async with MemoryStore() as store:
+            chat = AsyncConversation("c", store=store)
+            result = {"role": "tool", "tool_call_id": "call_1", "content": "a long result"}
+            await chat.append("Look.")
+            await chat.append(call(1))
+            await chat.append(result)
+            await chat.view()
+            await store.trim("c", {2: {**result, "content": ""}})
+            return contents((await chat.view()).messages)
+
+    assert asyncio.run(scenario()) == ["Look.", None, ""]
+
+
 def test_an_erasure_is_seen_by_an_open_handle():
     async def scenario():
         async with MemoryStore() as store:

@@ -26,12 +26,13 @@ async def hold_lease(
     wait: bool = False,
     load: bool = False,
     folded: bool = False,
+    since: int | None = None,
 ) -> AsyncIterator["RenewedLease"]:
     """Hold the conversation's lease for this block. It is renewed after every third of its duration.
 
     If another holder takes the lease over, the current task is cancelled and the block raises `LeaseLost`. With `wait`,
     a lease that expires within `seconds` is waited for: its holder may have crashed. With `load`, the conversation is
-    loaded together with the lease; `folded` is that of `ConversationStore.load`.
+    loaded together with the lease; `folded` and `since` are those of `ConversationStore.load`.
 
     Raises:
         ConversationBusy: another holder has the lease.
@@ -40,7 +41,7 @@ async def hold_lease(
     if wait:
         await _wait_for_crashed_holder(store, conversation, holder, seconds=seconds)
     if load:
-        leased = await store.acquire_and_load(conversation, holder, seconds=seconds, folded=folded)
+        leased = await store.acquire_and_load(conversation, holder, seconds=seconds, folded=folded, since=since)
     else:
         leased = LeasedConversation(await store.acquire_lease(conversation, holder, seconds=seconds), None)
     renewed_lease = RenewedLease(store, leased.lease, seconds, asyncio.current_task(), leased.loaded)

@@ -15,8 +15,8 @@ from minutebook.agent.messages import Usage
 from minutebook.conversation.config import RetentionConfig
 from minutebook.conversation.policy import Policy
 from minutebook.conversation.retention import PruningDecision
-from minutebook.history.curation import NoteStatus
-from minutebook.history.explanation import changed_messages
+from minutebook.history.curation import NoteStatus, ViewNote, notes_since
+from minutebook.history.explanation import changed_messages, status_and_reason
 from minutebook.history.view import View
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider, plain_copy
@@ -86,10 +86,11 @@ class _RunningDigest:
 
 
 class _MinutesBuilder:
-    """Keeps the minutes of the last view of a record, and extends them if the next view continues it.
+    """Keeps the minutes of the last view of a record, and derives the next ones from them if the next view continues it.
 
-    Until older messages are left out, each view is the previous one with messages appended. Only these are examined, so
-    the time does not depend on the length of the conversation.
+    Until older messages are left out, each view is the previous one with messages appended, and only these are examined.
+    After a cut, also the messages are examined that were or are in the view. So the time depends on the length of the
+    view, not on the length of the conversation.
     """
 
     def __init__(self) -> None:
@@ -100,21 +101,34 @@ class _MinutesBuilder:
         self._positions, self._front = positions, [*front]
         self._length = 0
         """Length of the record when the last minutes were made."""
-        self._parts: list[Part] = [dict(message) for message in front]
+        self._is_whole = list(positions) == list(range(len(positions)))
+        """Whether each message's position is its index."""
         self._left_out: list[dict[str, Any]] = []
-        self._digest = _RunningDigest().add_messages(front)
+        self._reset_parts()
+
+    def _reset_parts(self) -> None:
+        self._part_count = 0
+        """Number of messages of the view that are in `_parts`."""
+        self._parts: list[Part] = [dict(message) for message in self._front]
+        self._digest = _RunningDigest().add_messages(self._front)
 
     def minutes(self, view: View, sent: View, positions: Sequence[int | None], front: Sequence[Message]) -> Minutes:
         if not self._is_continued_by(view, positions, front):
-            self._reset(positions, front)
-        start = 0 if self._view is None else len(self._view.curated)
-        new_messages = sent.curated[start:]
-        for origin, message in zip(sent.curated.origins[start:], new_messages, strict=True):
+            changes = self._changes_by_cut(view, positions, front)
+            if changes is None:
+                self._reset(positions, front)
+            else:
+                self._change_left_out(changes)
+                self._reset_parts()
+        start = self._part_count
+        new = sent.curated[start:]
+        for origin, message in zip(sent.curated.origins[start:], new, strict=True):
             self._add_part(sent.record, origin, message)
         for index, status, reason in changed_messages(view.record, view.curated, view.hidden, start=self._length):
             self._add_left_out(positions[index], status.value, reason)
-        self._digest.add_messages(new_messages)
-        self._view, self._length = view, len(view.record)
+        self._digest.add_messages(new)
+        self._is_whole = self._is_whole and list(positions[self._length :]) == [*range(self._length, len(positions))]
+        self._view, self._length, self._part_count = view, len(view.record), len(sent.curated)
         return Minutes(
             [part.copy() for part in self._parts],
             [left_out.copy() for left_out in self._left_out],
@@ -123,22 +137,77 @@ class _MinutesBuilder:
             self._digest.hexdigest(),
         )
 
+    def _is_same_record(self, view: View, positions: Sequence[int | None], front: Sequence[Message]) -> bool:
+        last = self._view
+        return (
+            last is not None
+            and positions is self._positions
+            and list(front) == self._front
+            and (last.hidden is view.hidden or not (last.hidden or view.hidden))
+            and len(last.curated.note_chains) == len(view.curated.note_chains)
+            and not view.record.repairs
+        )
+
     def _is_continued_by(self, view: View, positions: Sequence[int | None], front: Sequence[Message]) -> bool:
         """Whether the view is the last one with messages appended that are new in the record, for the same reasons."""
-        last_view = self._view
-        if last_view is None or positions is not self._positions or list(front) != self._front:
+        last = self._view
+        if last is None or not self._is_same_record(view, positions, front):
             return False
-        before, now = last_view.curated, view.curated
+        before, now = last.curated, view.curated
         return (
             len(before) <= len(now)
             and all(map(is_, before, now))
             and list(before.origins) == list(now.origins[: len(before)])
             and all(origin is None or origin >= self._length for origin in now.origins[len(before) :])
-            and len(before.note_chains) == len(now.note_chains)
             and all(map(is_, before.note_chains, now.note_chains))
-            and (last_view.hidden is view.hidden or not (last_view.hidden or view.hidden))
-            and not view.record.repairs
         )
+
+    def _changes_by_cut(
+        self, view: View, positions: Sequence[int | None], front: Sequence[Message]
+    ) -> dict[int, tuple[NoteStatus, str]] | None:
+        """Position → the new status and reason of messages that a cut since the last view has changed.
+
+        None if they cannot be derived from the last minutes.
+        """
+        last = self._view
+        if last is None or not self._is_whole or not self._is_same_record(view, positions, front):
+            return None
+        before, now = last.curated, view.curated
+        notes: dict[int, ViewNote] = {}
+        for chain_before, chain_now in zip(before.note_chains, now.note_chains, strict=True):
+            added = notes_since(chain_now, chain_before)
+            if added is None:
+                return None
+            notes |= added
+        sent_before, sent_now = dict(zip(before.origins, before, strict=True)), dict(zip(now.origins, now, strict=True))
+        has_several = sum(chain is not None for chain in now.note_chains) > 1
+        changes: dict[int, tuple[NoteStatus, str]] = {}
+        for position in {position for position in {*sent_before, *sent_now, *notes} if position is not None}:
+            if position >= self._length:
+                continue
+            sent, note = sent_now.get(position), notes.get(position)
+            if sent is sent_before.get(position) and note is None:
+                continue
+            if (note is None and sent is not view.record[position]) or (has_several and sent is None):
+                return None  # an earlier note, or that of another manager, is the reason
+            changes[position] = status_and_reason(view.record[position], sent, note)
+        return changes
+
+    def _change_left_out(self, changes: Mapping[int, tuple[NoteStatus, str]]) -> None:
+        if not changes:
+            return
+        first = min(changes)
+        statuses: dict[int, tuple[str, str]] = {}
+        while self._left_out and self._left_out[-1]["stop"] > first:
+            last = self._left_out.pop()
+            same = last["status"], last["reason"]
+            statuses |= dict.fromkeys(range(max(first, last["start"]), last["stop"]), same)
+            if last["start"] < first:
+                self._left_out.append({**last, "stop": first})
+        statuses |= {position: (status.value, reason) for position, (status, reason) in changes.items()}
+        for position, (status, reason) in sorted(statuses.items()):
+            if status != NoteStatus.SENT:
+                self._add_left_out(position, status, reason)
 
     def _add_part(self, record: Sequence[Message], origin: int | None, message: Message) -> None:
         position = None

@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 from minutebook.compaction.circuit_breaker import CircuitBreaker
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
+from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES
 from minutebook.conversation.trimming import trim_old_turns, trims
 from minutebook.conversation.view_source import FailOpenManager, ViewSource, compacts, view_builder_of
 from minutebook.errors import (
@@ -39,8 +40,6 @@ from minutebook.wire.write import without_own_keys
 _LOG: Final = logging.getLogger("minutebook.service")
 _APPEND_ATTEMPTS: Final = 3
 """Maximum attempts to store an answer. An attempt fails if another process appends messages without the lease."""
-MAX_INLINE_MESSAGES: Final = 1_000
-"""More messages are counted and converted to entries in a thread: other requests are answered meanwhile."""
 AnswerDocuments = Callable[[int], Sequence[NewDocument]]
 """Returns the documents to store with an answer, given the position of the answer's first entry."""
 
@@ -61,25 +60,27 @@ class ModelCall:
         new_messages: Sequence[Message] = (),
         *,
         source: ViewSource | None = None,
+        version: int = 0,
     ) -> None:
-        """`source` is the whole record if the caller has it in memory; `loaded` is then None and `new_messages` empty."""
+        """`source` is the whole record if the caller has it in memory, and `version` its version; `loaded` is then None."""
         self.call = call
         self.requests: list[SentRequest] = []
         """The requests to the provider, each with its outcome."""
         self.notices: list[str] = []
         """Texts for the user, for example about a compaction."""
-        self.version = 0 if loaded is None else loaded.conversation.version
+        self.version = version if loaded is None else loaded.conversation.version
         self.evaluation_id: UUID = uuid4()
         """The `evaluation_id` of the entries of this call."""
         self.is_stored = False
         """Whether the answer is in the record."""
         self._store = store
         self._new_messages = new_messages
-        self._header = None if loaded is None else loaded.conversation
         self._stored_length = 0 if loaded is None else loaded.conversation.length
-        if source is not None:
-            self._stored_length = len(source.record)
-        self.source = self._source(loaded, new_messages) if source is None else source
+        if source is None:
+            self.source = self._source(loaded, new_messages)
+        else:
+            self.source, self._stored_length = source, len(source.record)
+            source.extend(new_messages)
         self._overhead_tokens = call.overhead_tokens
         if call.instructions is not None:
             self._overhead_tokens += self.source.set_instructions(call.instructions)
@@ -296,7 +297,7 @@ class ModelCall:
             expected_version=self.version,
             lease=self.call.lease,
             documents=documents,
-            recipient=recipient if self._header is None else None,
+            recipient=None if self.version else recipient,
         )
 
     async def _append_answer(

@@ -201,11 +201,8 @@ class RetentionManager(ContextualManager):
         return Curated(source, PassthroughManager().curate(source).origins, no_notes)
 
     def _decision(self, source: Transcript, view: Curated) -> PruningDecision:
-        unchanged = sum(
-            1
-            for message, origin in zip(view, view.origins, strict=True)
-            if origin is not None and source[origin] is message
-        )
+        source_objects = set(map(id, source))  # not by origins: messages of a fold have none
+        unchanged = sum(id(message) in source_objects for message in view)
         first_turn = RetentionBoundaries.of(source, retention_limits(self.config)).first_turn_with_tools
         return PruningDecision(
             loaded=len(source),

@@ -61,9 +61,8 @@ class ViewSource:
             self.record = loaded.transcript(counter=counter)
             self.positions = [position for position, _ in loaded.shown()]
             return
-        # Purged messages are replaced by empty ones, so that index and position are equal. Active folds hide them.
-        purged: list[Message] = [{"role": "user", "content": ""}] * loaded.start
-        self.record = Transcript([*purged, *loaded.messages], counter=counter, broken="mark")
+        messages = [*purged_messages(loaded.start), *loaded.messages]
+        self.record = Transcript(messages, counter=counter, broken="mark")
         self.positions = list(range(len(self.record)))
         self.folds = loaded.folds
         for position in loaded.pins:
@@ -108,6 +107,11 @@ class ViewSource:
     def unpruned_view(self, provider: Provider = "openai") -> View:
         """The view of all messages, without a manager or limit, valid for the provider."""
         return self.view(view_builder_of(PassthroughManager(), None, provider))
+
+
+def purged_messages(count: int) -> list[Message]:
+    """Empty messages in place of purged ones, so that index and position are equal. Active folds hide them."""
+    return [{"role": "user", "content": ""}] * count
 
 
 class FailOpenManager(ContextualManager):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import is_
-from typing import Any
+from typing import Any, Final
 
 from minutebook.errors import InvalidSetting, require_type
 from minutebook.record.message import Message, require_message
@@ -45,6 +45,22 @@ class NoteChain:
     notes: dict[int, ViewNote]
     """Position in the record → the note on that message."""
     previous: "NoteChain | None"
+
+
+_MAX_NEW_LINKS: Final = 64
+
+
+def notes_since(chain: NoteChain | None, earlier: NoteChain | None) -> dict[int, ViewNote] | None:
+    """The last note on each message in the cuts after `earlier`; None if `chain` does not continue it, or is much longer."""
+    notes: dict[int, ViewNote] = {}
+    for _ in range(_MAX_NEW_LINKS):
+        if chain is earlier:
+            return notes
+        if chain is None:
+            return None
+        notes = chain.notes | notes
+        chain = chain.previous
+    return None
 
 
 class Changed(dict[str, Any]):

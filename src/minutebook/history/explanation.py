@@ -94,7 +94,7 @@ def explain(
     lines = []
     for index, message in enumerate(transcript):
         view_index = view_index_of_position.get(index)
-        status, reason = _status_and_reason(message, None if view_index is None else view[view_index], notes.get(index))
+        status, reason = status_and_reason(message, None if view_index is None else view[view_index], notes.get(index))
         sent_tokens = 0 if view_index is None else counts[view_index]
         lines.append(ExplanationLine(index, role_of(message), status, reason, transcript.tokens_of(index), sent_tokens))
     folds = _folds_of_added(view, dict.fromkeys((hidden or {}).values()))
@@ -113,7 +113,7 @@ def changed_messages(
         sent_message = sent.get(index)
         if sent_message is not message:
             notes = _notes(record, view, hidden) if notes is None else notes
-            status, reason = _status_and_reason(message, sent_message, notes.get(index))
+            status, reason = status_and_reason(message, sent_message, notes.get(index))
             if status is not NoteStatus.SENT:
                 yield index, status, reason
 
@@ -168,7 +168,8 @@ def _folds_of_added(view: Curated, folds: Iterable[Fold]) -> dict[int, Fold]:
     return result
 
 
-def _status_and_reason(message: Message, sent: Message | None, note: ViewNote | None) -> tuple[NoteStatus, str]:
+def status_and_reason(message: Message, sent: Message | None, note: ViewNote | None) -> tuple[NoteStatus, str]:
+    """What a view does with a message of the record, given the message that it sends instead and the manager's note."""
     if sent is None:
         if note is not None and note.status in _NOT_SENT:
             return note.status, note.reason

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Final, TypeVar
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
-from minutebook.conversation.model_call import MAX_INLINE_MESSAGES, AnswerDocuments, ModelCall, no_documents
+from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
+from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES, CachedRecord, update_record
 from minutebook.errors import ContextOverflow, ConversationBusy, MinutebookError
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
@@ -27,7 +28,7 @@ from minutebook.service.idempotency import IdempotencyKey
 from minutebook.service.runs import RenewedLease, Run, hold_lease
 from minutebook.service.state import Service, counter_of
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease, LoadedConversation, NewDocument
+from minutebook.store.types import Lease, NewDocument
 
 T = TypeVar("T")
 _LEASE_POLL_SECONDS: Final = 0.05
@@ -51,6 +52,8 @@ class AnswerJob:
     headers: dict[str, str] = field(default_factory=dict)
     """Response headers. They are complete when the first event is sent."""
     _started: float = field(default_factory=time.monotonic)
+    _records: list[CachedRecord] = field(default_factory=list)
+    """The records that this request uses. They go back to the cache when it ends."""
 
     @property
     def store(self) -> ConversationStore:
@@ -76,6 +79,9 @@ class AnswerJob:
             if not self.run.events and not self.run.is_open:
                 raise
             self._send_failure(failure_of(error))
+        finally:
+            for record in self._records:
+                self.service.records.put(record)
 
     async def _execute(self) -> None:
         raise NotImplementedError
@@ -85,11 +91,17 @@ class AnswerJob:
 
     @asynccontextmanager
     async def lease(
-        self, conversation: str, *, wait: bool = True, load: bool = False, folded: bool = False
+        self,
+        conversation: str,
+        *,
+        wait: bool = True,
+        load: bool = False,
+        folded: bool = False,
+        since: int | None = None,
     ) -> AsyncIterator[RenewedLease]:
         """Hold a conversation's lease for this block. With `wait`, an earlier request may finish within `wait_seconds`.
 
-        `load` and `folded` are those of `hold_lease`.
+        `load`, `folded` and `since` are those of `hold_lease`.
 
         Raises:
             ConversationBusy: another holder has the lease.
@@ -107,6 +119,7 @@ class AnswerJob:
                     seconds=self.service.lease_seconds,
                     load=load,
                     folded=folded,
+                    since=since,
                 )
                 try:
                     lease = await leases.enter_async_context(attempt)
@@ -116,6 +129,32 @@ class AnswerJob:
                     await asyncio.sleep(_LEASE_POLL_SECONDS)
             self.service.metrics.observe_lock_wait(time.monotonic() - started)
             yield lease
+
+    async def lease_record(
+        self, leases: AsyncExitStack, conversation: str, *, wait: bool = True
+    ) -> tuple[RenewedLease, CachedRecord | None]:
+        """Hold a conversation's lease until `leases` is closed, and load its record; None if it does not exist.
+
+        Raises:
+            ConversationBusy: another holder has the lease.
+        """
+        cached = self.service.records.take(self.caller.tenant, conversation)
+        since = None if cached is None else len(cached.messages)
+        lease = await leases.enter_async_context(
+            self.lease(conversation, wait=wait, load=True, folded=cached is not None, since=since)
+        )
+        if lease.loaded is None:
+            return lease, None
+        record = await update_record(self.store, cached, lease.loaded)
+        self._records.append(record)
+        return lease, record
+
+    async def load_record(self, conversation: str) -> CachedRecord | None:
+        """The record of a conversation, read without a lease; None if it does not exist."""
+        record = await self.service.records.load(self.store, conversation)
+        if record is not None:
+            self._records.append(record)
+        return record
 
     def settings(
         self,
@@ -143,14 +182,26 @@ class AnswerJob:
         )
 
     async def model_call(
-        self, settings: CallSettings, loaded: LoadedConversation | None, new_messages: Sequence[Message]
+        self,
+        settings: CallSettings,
+        record: CachedRecord | None,
+        new_messages: Sequence[Message],
+        copies: Mapping[int, Message] | None = None,
     ) -> ModelCall:
-        """A model call. The tokens of many or long messages are counted in a thread."""
-        create_call = partial(_call_with_token_counts, self.store, settings, loaded, new_messages)
-        entries = () if loaded is None else loaded.entries
-        size = sum(len(entry.content or "") for entry in entries) + sum(map(_text_size, new_messages))
-        is_small = len(entries) + len(new_messages) <= MAX_INLINE_MESSAGES and size <= INLINE_BYTES
-        return create_call() if is_small else await asyncio.to_thread(create_call)
+        """A model call. The tokens of many or long messages are counted in a thread.
+
+        `copies` has, by position, the client's own copy of messages that it has resent.
+        """
+        create_call = partial(_call_with_token_counts, self.store, settings, record, new_messages, copies)
+        uncounted = [*(() if record is None else record.unindexed(settings.counter)), *new_messages]
+        is_small = len(uncounted) <= MAX_INLINE_MESSAGES and sum(map(_text_size, uncounted)) <= INLINE_BYTES
+        if is_small:
+            return create_call()
+        in_use = self._records
+        self._records = []  # if this task is cancelled, the thread still uses its record, so none goes to the cache
+        call = await asyncio.to_thread(create_call)
+        self._records = in_use
+        return call
 
     async def begin(
         self, call: ModelCall, documents: Sequence[NewDocument] = (), *, recipient: str | None = None
@@ -238,10 +289,15 @@ class AnswerJob:
 def _call_with_token_counts(
     store: ConversationStore,
     settings: CallSettings,
-    loaded: LoadedConversation | None,
+    record: CachedRecord | None,
     new_messages: Sequence[Message],
+    copies: Mapping[int, Message] | None,
 ) -> ModelCall:
-    call = ModelCall(store, settings, loaded, new_messages)
+    if record is None:
+        call = ModelCall(store, settings, None, new_messages)
+    else:
+        source = record.source(settings.counter, copies)
+        call = ModelCall(store, settings, None, new_messages, source=source, version=record.header.version)
     call.source.record.token_counts()
     return call
 

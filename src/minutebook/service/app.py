@@ -16,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 
 from minutebook import __version__
+from minutebook.conversation.record_cache import RecordCache
 from minutebook.errors import ConversationBusy, InvalidSetting, MinutebookError, MissingSetting, StoreUnavailable
 from minutebook.service.access.api_keys import RESERVED_TENANT, ApiKeys, Caller
 from minutebook.service.access.audit import AuditLog
@@ -131,6 +132,7 @@ def build_service(
         store=store,
         upstream=upstream or upstream_from(config),
         keys=ApiKeys(store, stale_seconds=STALE_SECONDS if optional else 0.0),
+        records=RecordCache(config.server.record_cache_bytes),
         limiter=Limiter(
             TokenQuota(store, optional=optional),
             requests_per_minute=config.limits.requests_per_minute,

@@ -29,6 +29,8 @@ RUN_KIND: Final = "run"
 _HEADER_LIFETIME: Final = timedelta(hours=24)
 _BODY_LIFETIME: Final = timedelta(minutes=10)
 _MAX_KEY_CHARACTERS: Final = 255
+_HASH_CHARACTERS: Final = 32
+"""128 bits of a hash in hexadecimal: every request stores two of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +68,13 @@ def idempotency_key_of(
     if key is not None and not 0 < len(key) <= _MAX_KEY_CHARACTERS:
         problem = f"Idempotency-Key must be 1 to {_MAX_KEY_CHARACTERS} characters."
         raise RequestRefused(400, problem, "invalid_idempotency_key", "Idempotency-Key")
-    fingerprint = hashlib.sha256(body).hexdigest()
+    fingerprint = hashlib.sha256(body).hexdigest()[:_HASH_CHARACTERS]
     api_key = caller.key_id or ""
     parts = ["body", fingerprint] if key is None else ["key", key]
     retries = headers.get("x-stainless-retry-count", "0")
     may_be_retry = key is not None or (retries.isdigit() and int(retries) > 0)
-    return IdempotencyKey(
-        hashlib.sha256(json_bytes([api_key, *scope, *parts])).hexdigest(), fingerprint, key is not None, may_be_retry
-    )
+    key_id = hashlib.sha256(json_bytes([api_key, *scope, *parts])).hexdigest()[:_HASH_CHARACTERS]
+    return IdempotencyKey(key_id, fingerprint, key is not None, may_be_retry)
 
 
 async def store_key(store: ConversationStore, key: IdempotencyKey, conversation: str, result_id: str) -> None:

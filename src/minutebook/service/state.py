@@ -12,6 +12,7 @@ from minutebook.agent.summarizer import ModelSummarizer
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.minutes import HistoryPruned, SentRequest
 from minutebook.conversation.policy import Policy, policy_named, summary_model
+from minutebook.conversation.record_cache import RecordCache
 from minutebook.service.access.api_keys import ApiKeys, Caller
 from minutebook.service.access.audit import AuditLog
 from minutebook.service.access.limits import Limiter
@@ -41,6 +42,8 @@ class Service:
     audit: AuditLog
     metrics: Metrics
     telemetry: ServiceTelemetry
+    records: RecordCache
+    """The records of conversations between requests."""
     runs: Runs = field(default_factory=Runs)
     _policies: dict[tuple[str, str], Policy] = field(default_factory=dict)
     _infos: dict[str, ModelInfo] = field(default_factory=dict)

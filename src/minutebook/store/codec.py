@@ -28,8 +28,22 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 MAX_UNCOMPRESSED_BYTES: Final = 384
 """Pieces up to this size (in bytes) are not compressed: compression would save little and make reading slower."""
-_UNCOMPRESSED, _DEFLATED = b"\0", b"\1"
+_UNCOMPRESSED, _DEFLATED, _DEFLATED_DOCUMENT = b"\0", b"\1", b"\3"
 """The first byte of a stored piece. PostgreSQL also uses 2, for a piece that is stored in another table."""
+_DOCUMENT_WORDS: Final = (
+    b'{"status":"in_progress","failed":"completed","version":"requests":[req_"stop":"tools":[],"partial":null,"error":'
+    b'"summary_model":"truncate","sliding_window","turn_window","retention","hybrid","strategy":"manager":[{"name":'
+    b'{"start":"stop":"status":"dropped","reason":"older than the last messages"},"left_out":[{"folds":["fold-'
+    b'"input":[responses","evaluation":"echo":{},"created_at":"completed_at":"pieces":[threads"at":"conversation":"'
+    b'{"fingerprint":"{"run":"req_{"number":{"run":"resp_run_chatcmpl_","model":"gpt-4o-mini","policy":{"name":'
+    b'"token_budget","mode":"on","strategy":null,"manager":{"name":"token_budget","max_tokens":"passthrough"},'
+    b'"max_tokens":null,"summary_model":null},"mode":"on","folds":[],"parts":[[0,"left_out":[],"tokens_before":'
+    b'"tokens_after":"sha256":"","length":"bypass":null,"asked_at":"2026-11-18T00:00:00.000000+00:00","surface":'
+    b'"chat.completions","reconcile":"partial","reconcile":"appended","finish":"tool_calls","finish":"stop","usage":'
+    b'{"prompt_tokens":"completion_tokens":"total_tokens":"prompt_tokens_details":{"cached_tokens":0},'
+    b'"completion_tokens_details":{"reasoning_tokens":0}},"head":{"id":"chatcmpl-"created":"model":"gpt-4o"},"answer":'
+)
+"""Texts that are frequent in documents, the most frequent last. Stored documents can only be read with these bytes."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _ASCII_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _TEXT_PLACEHOLDER: Final = 0
@@ -173,9 +187,19 @@ def compress(piece: bytes) -> bytes:
     return _UNCOMPRESSED + piece
 
 
+def compress_document(body: bytes) -> bytes:
+    """Compress the body of a document. Bodies are short and alike, so what they have in common is not stored."""
+    deflate = zlib.compressobj(6, zlib.DEFLATED, -13, 5, zdict=_DOCUMENT_WORDS)
+    compressed = deflate.compress(body) + deflate.flush()
+    return _DEFLATED_DOCUMENT + compressed if len(compressed) < len(body) else _UNCOMPRESSED + body
+
+
 def decompress(stored: bytes) -> bytes:
-    """The piece that `compress` compressed."""
-    return zlib.decompress(stored[1:], -15) if stored[:1] == _DEFLATED else stored[1:]
+    """The piece that `compress` or `compress_document` compressed."""
+    kind = stored[:1]
+    if kind == _DEFLATED_DOCUMENT:
+        return zlib.decompressobj(-15, zdict=_DOCUMENT_WORDS).decompress(stored[1:])
+    return zlib.decompress(stored[1:], -15) if kind == _DEFLATED else stored[1:]
 
 
 def microseconds(time: datetime) -> int:

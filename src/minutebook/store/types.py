@@ -84,6 +84,9 @@ class ConversationHeader:
     labels: Mapping[str, str] = field(default_factory=FrozenDict, hash=False)
     """Short texts by name, for the application. A fork has the same labels."""
     origin: ForkOrigin | None = None
+    revision: int = 0
+    """Number of times that stored entries were changed by `trim`. While it, `first` and `created_at` are the same,
+    entries that were read before are still those of the record."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.labels, FrozenDict):

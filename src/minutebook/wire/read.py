@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import CALL_BLOCKS, JSON_SCALARS, Message, require_message, role_of, type_of
-from minutebook.record.shapes import require_content
+from minutebook.record.shapes import is_plain, require_content
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
 from minutebook.wire.gemini import numbered_messages
@@ -167,14 +167,22 @@ def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Itera
         InvalidMessage: a value has an unknown format.
     """
     originals = list(values)
-    json_values = [_require_mapping(_json_data(value), index) for index, value in enumerate(originals)]
-    if json_values and all(map(_is_gemini_content, json_values)):
+    is_plain_chat = [not is_anthropic and _is_plain_chat(value) for value in originals]
+    json_values = [
+        value if is_plain_value else _require_mapping(_json_data(value), index)
+        for index, (value, is_plain_value) in enumerate(zip(originals, is_plain_chat, strict=True))
+    ]
+    others = [value for value, is_plain_value in zip(json_values, is_plain_chat, strict=True) if not is_plain_value]
+    if json_values and len(others) == len(json_values) and all(map(_is_gemini_content, json_values)):
         yield from numbered_messages(json_values)
         return
-    has_items = not is_anthropic and any(map(_is_item, json_values))
-    has_blocks = is_anthropic or any(map(_is_anthropic_message, json_values))
+    has_items = not is_anthropic and any(map(_is_item, others))
+    has_blocks = is_anthropic or any(map(_is_anthropic_message, others))
     items: list[Mapping[str, Any]] = []
     for index, value in enumerate(json_values):
+        if is_plain_chat[index] and not has_items and not has_blocks:
+            yield index, value
+            continue
         if has_items and (_is_item(value) or _is_message_in_both_apis(value)):
             items.append(value)
             continue
@@ -194,6 +202,18 @@ def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Itera
 
 def _messages(values: Iterable[Any]) -> Iterator[Message]:
     return (message for _, message in read_numbered(values))
+
+
+def _is_plain_chat(value: Any) -> bool:
+    """Whether a value is a chat message in which nothing has to be checked or converted. Most messages are."""
+    return (
+        type(value) is dict
+        and type(value.get("role")) is str
+        and ((type(value.get("content")) is str and value.keys() <= _TEXT_KEYS) or is_plain(value))
+    )
+
+
+_TEXT_KEYS: Final = frozenset({"role", "content", "tool_call_id", "name"})
 
 
 def _is_gemini_content(value: Mapping[str, Any]) -> bool:

@@ -5,7 +5,6 @@ import logging
 import random
 from abc import abstractmethod
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
@@ -16,6 +15,7 @@ from minutebook.conversation.handle.policy_builder import PolicyBuilder
 from minutebook.conversation.lease import RenewedLease
 from minutebook.conversation.minutes import SentRequest
 from minutebook.conversation.model_call import AnswerDocuments
+from minutebook.conversation.record_cache import new_messages_of
 from minutebook.conversation.requests import last_request_number
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (
@@ -56,12 +56,11 @@ class ConversationRecord:
         self._source: ViewSource | None = None
         """The record, once the conversation was read."""
         self._run: RunRecord | None = None
-        """The run that this handle has opened. It has a separate record, so that other tasks may append meanwhile."""
+        """The run that this handle has opened. Its record is its own, so that other tasks may append meanwhile."""
         self._version = 0
-        """The stored version; 0 if the conversation does not exist yet."""
-        self._first_position = 0
-        """The position of the first entry that was not purged."""
-        self._created_at: datetime | None = None
+        """The stored version, 0 if there is none yet."""
+        self._header: ConversationHeader | None = None
+        """The header with which the record was last read."""
         self._own_calls: frozenset[str] = frozenset()
         """The ids of the newest tool calls that were appended with this handle."""
         self._renewed_lease: RenewedLease | None = None
@@ -114,8 +113,8 @@ class ConversationRecord:
         return await self._replace_record(loaded)
 
     def _forget(self) -> None:
-        self._source, self._created_at, self._unanswered_request, self._own_calls = None, None, None, frozenset()
-        self._version = self._first_position = self._last_request = 0
+        self._source, self._header, self._sent, self._own_calls = None, None, None, frozenset()
+        self._version = self._last_request = 0
 
     async def _replace_record(self, loaded: LoadedConversation) -> ViewSource:
         header = loaded.conversation
@@ -123,7 +122,7 @@ class ConversationRecord:
             expected = f"{header.recipient!r}, the recipient of conversation {self._id!r}"
             raise InvalidSetting("recipient", self._recipient, expected)
         self._last_request = await last_request_number(self.store, header.id)
-        self._version, self._first_position, self._created_at = header.version, header.first, header.created_at
+        self._version, self._header = header.version, header
         self._source = ViewSource(loaded, (), counter=self._policy.counter, whole_record=True)
         return self._source
 
@@ -131,24 +130,14 @@ class ConversationRecord:
         """Add new entries, folds and pins to the record. Return False if the whole record must be read again."""
         length = len(source.record)
         loaded = await self.store.load(self.id, since=length, folded=True)
-        header = loaded.conversation
-        added = [
-            (position, message)
-            for position, message in zip(loaded.positions, loaded.messages, strict=True)
-            if position >= length
-        ]
-        is_complete = [position for position, _ in added] == list(range(length, header.length))
-        if not is_complete or not self._is_continued_by(header):
+        new = new_messages_of(loaded, self._header or loaded.conversation, length)
+        if new is None:
             return False
-        source.extend([message for _, message in added])
+        source.extend(new)
         source.set_pins(loaded.pins)
         source.folds = loaded.folds
-        self._version, self._created_at = header.version, header.created_at
+        self._version, self._header = loaded.conversation.version, loaded.conversation
         return True
-
-    def _is_continued_by(self, header: ConversationHeader) -> bool:
-        """Whether entries were only added: none was purged, and the conversation has not expired and started again."""
-        return (header.first, header.created_at) == (self._first_position, self._created_at or header.created_at)
 
     async def _append_messages(
         self,
@@ -190,7 +179,7 @@ class ConversationRecord:
                 await self._synchronize()
                 return await self._last_position_of(append_id)
             if not self._version:
-                self._created_at = (await self.store.header(self.id)).created_at
+                self._header = await self.store.header(self.id)
             source.extend(added_messages)
             self._version = version
             self._note_calls(new_messages)

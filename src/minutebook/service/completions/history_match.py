@@ -6,9 +6,11 @@ and other parts, calls with their arguments, and tool results.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
+from operator import eq
 from typing import Any, Final, Literal, NamedTuple
 
 from minutebook.conversation.trimming import is_trimmed
@@ -42,20 +44,23 @@ def match_history(
     resend: Resend = "auto",
     has_system: bool = False,
     may_be_auxiliary: bool = False,
+    trimmed: Collection[str] | None = None,
 ) -> HistoryMatch:
     """How the sent messages continue a record, both without their leading system messages.
 
     `has_system` means that both have leading system messages: then a single user message is the edited first one. With
     `may_be_auxiliary`, a single message that is not in the record is an auxiliary request, such as one for a title.
+    `trimmed` are the ids of the calls whose payloads were trimmed, if the caller knows them.
     """
     if resend == "new":
         return HistoryMatch("partial", len(record), tuple(sent))
-    trimmed = {result_id(message) for message in record if is_trimmed(message)}
-    prefix = _shared_prefix(sent, record, trimmed)
-    if prefix.record_count == len(record):
-        return HistoryMatch("appended", prefix.record_count, tuple(sent[prefix.sent_count :]), prefix.resent)
-    if prefix.sent_count:
-        return HistoryMatch("forked", prefix.record_count, tuple(sent[prefix.sent_count :]), prefix.resent)
+    if trimmed is None:
+        trimmed = {result_id(message) for message in record if is_trimmed(message)}
+    shared, used, resent = _shared_prefix(sent, record, trimmed)
+    if shared == len(record):
+        return HistoryMatch("appended", shared, tuple(sent[used:]), resent)
+    if used:
+        return HistoryMatch("forked", shared, tuple(sent[used:]), resent)
     if may_be_auxiliary and _may_be_only_new_messages(sent):
         return HistoryMatch("auxiliary", len(record), tuple(sent))
     if resend == "auto":
@@ -68,6 +73,11 @@ def match_history(
         if _may_be_only_new_messages(sent) and not (has_system and is_user(sent[0])):
             return HistoryMatch("partial", len(record), tuple(sent))
     return HistoryMatch("forked", 0, tuple(sent))
+
+
+def equal_prefix_length(sent: Iterable[Message], record: Iterable[Message]) -> int:
+    """The number of messages at the start that are equal."""
+    return sum(1 for _ in takewhile(bool, map(eq, sent, record)))
 
 
 class _SharedPrefix(NamedTuple):
@@ -84,16 +94,19 @@ class _SharedPrefix(NamedTuple):
 def _shared_prefix(sent: Sequence[Message], record: Sequence[Message], trimmed: Collection[str]) -> _SharedPrefix:
     """The messages that both begin with. Messages of tool exchanges that the client omitted are skipped in the record."""
     resent: dict[int, Message] = {}
-    index = sent_count = 0
+    index = sent_count = equal_prefix_length(sent, record)  # most messages are resent unchanged
     while sent_count < len(sent):
         message = sent[sent_count]
+        if index < len(record) and message == record[index]:
+            index, sent_count = index + 1, sent_count + 1
+            continue
         next_index = _skip_omitted(message, record, index, trimmed)
         if next_index == len(record):
             return _SharedPrefix(index if _has_open_calls(record[index:]) else next_index, sent_count, resent)
         if not is_same(record[next_index], message, trimmed):
             # A changed answer replaces the one after the tool exchange. Before a user message the exchange is dropped, too.
             return _SharedPrefix(next_index if role_of(message) == "assistant" else index, sent_count, resent)
-        if message != record[next_index] and call_ids(message) == call_ids(record[next_index]):
+        if call_ids(message) == call_ids(record[next_index]) and message != record[next_index]:
             resent[next_index] = message
         index, sent_count = next_index + 1, sent_count + 1
     return _SharedPrefix(index, sent_count, resent)

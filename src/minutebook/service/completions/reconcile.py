@@ -9,11 +9,12 @@ the fork is found by comparing messages.
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, cast, get_args
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias, cast, get_args
 
-from minutebook.errors import ConversationErased, ConversationNotFound, RequestRefused, VersionConflict
+from minutebook.conversation.record_cache import CachedRecord
+from minutebook.errors import ConversationNotFound, RequestRefused, VersionConflict
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message, leading_system_count
 from minutebook.service.access.api_keys import Caller
@@ -21,8 +22,7 @@ from minutebook.service.completions.history_match import HistoryMatch, Resend, m
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import LoadedConversation, NewDocument
-from minutebook.wire.chat import provider_message_to_entry
+from minutebook.store.types import NewDocument
 
 _VENDOR_HEADER: Final = re.compile(r"^x-[a-z0-9-]+-session-id$")
 _VENDOR_ID: Final = re.compile(r"^[A-Za-z0-9_-]{8,}$")
@@ -124,27 +124,24 @@ class HistoryBranch:
     """A conversation or a fork of it, and how the messages of a request continue it."""
 
     id: str
-    loaded: LoadedConversation | None
+    record: CachedRecord | None
     """None if the conversation does not exist yet."""
     match: HistoryMatch
+    copies: Mapping[int, Message] = field(default_factory=dict)
+    """Position → the client's own copy of a message that it has resent."""
+
+    @property
+    def length(self) -> int:
+        """The number of stored messages."""
+        return 0 if self.record is None else len(self.record.messages)
 
 
-async def load_or_none(store: ConversationStore, conversation: str) -> LoadedConversation | None:
-    """Load a conversation in full; None if it does not exist.
-
-    Raises:
-        ConversationErased: it was erased.
-    """
-    try:
-        return await store.load(conversation)
-    except ConversationErased:
-        raise
-    except ConversationNotFound:
-        return None
+RecordLoader: TypeAlias = Callable[[str], Awaitable[CachedRecord | None]]
+"""Loads the record of a conversation; None if it does not exist."""
 
 
 def require_root_access(
-    root: LoadedConversation | None,
+    root: CachedRecord | None,
     caller: Caller,
     conversation: str,
     *,
@@ -161,88 +158,87 @@ def require_root_access(
         if expected_version:
             raise VersionConflict(conversation, 0, expected_version)
         return
-    require_access(caller, root.conversation)
-    if recipient is not None and root.conversation.recipient not in {recipient, conversation}:
+    require_access(caller, root.header)
+    if recipient is not None and root.header.recipient not in {recipient, conversation}:
         raise ConversationNotFound(conversation)
-    require_version(root.conversation, expected_version)
+    require_version(root.header, expected_version)
 
 
 async def find_branch(
-    store: ConversationStore, root: LoadedConversation | None, messages: Sequence[Message], identity: Identity
+    store: ConversationStore,
+    root: CachedRecord | None,
+    messages: Sequence[Message],
+    identity: Identity,
+    load: RecordLoader,
 ) -> HistoryBranch:
     """The branch that a client's messages continue, else the one with the most messages in common.
 
     It becomes the current branch, unless it must be forked.
     """
-    if root is None or not root.conversation.length:
+    if root is None or not root.messages:
         return HistoryBranch(identity.conversation, root, HistoryMatch("appended", 0, tuple(messages)))
-    branch = await _best_branch(store, root, messages, identity)
+    branch = await _best_branch(store, root, messages, identity, load)
     if branch.match.decision not in {"forked", "auxiliary"}:
         await _mark_current_branch(store, root, branch)
     return branch
 
 
 async def _best_branch(
-    store: ConversationStore, root: LoadedConversation, messages: Sequence[Message], identity: Identity
+    store: ConversationStore,
+    root: CachedRecord,
+    messages: Sequence[Message],
+    identity: Identity,
+    load: RecordLoader,
 ) -> HistoryBranch:
     candidates: list[HistoryBranch] = []
     system_count = leading_system_count(messages)
-    async for loaded in _branches(store, root):
-        record = loaded.messages
-        stored_count = leading_system_count(record)
+    async for record in _branches(store, root, load):
+        stored_count = len(record.leading)
+        start = record.first + stored_count
         match = match_history(
             messages[system_count:],
-            record[stored_count:],
+            record.messages[start:],
             resend=identity.resend,
             has_system=bool(system_count and stored_count),
             may_be_auxiliary=identity.may_be_auxiliary,
+            trimmed=record.trimmed_calls,
         )
-        branch = HistoryBranch(loaded.conversation.id, _with_copies(loaded, match, stored_count), match)
+        copies = {start + index: message for index, message in match.resent.items()}
+        branch = HistoryBranch(record.header.id, record, match, copies)
         if match.decision != "forked":
             return branch
         candidates.append(branch)
     return max(candidates, key=lambda branch: branch.match.shared)
 
 
-def _with_copies(loaded: LoadedConversation, match: HistoryMatch, system_count: int) -> LoadedConversation:
-    """The loaded conversation with the client's own copy of each message that it resent."""
-    if not match.resent:
-        return loaded
-    entries = list(loaded.entries)
-    for index, message in match.resent.items():
-        entry = entries[system_count + index]
-        entries[system_count + index] = provider_message_to_entry(
-            message,
-            evaluation_id=entry.evaluation_id,
-            sequence=entry.sequence,
-            created_at=entry.created_at,
-            provider=entry.provider,
-            model=entry.model,
-        )
-    return replace(loaded, entries=tuple(entries))
-
-
-async def _branches(store: ConversationStore, root: LoadedConversation) -> AsyncIterator[LoadedConversation]:
+async def _branches(store: ConversationStore, root: CachedRecord, load: RecordLoader) -> AsyncIterator[CachedRecord]:
     """The current branch, then the root, then the other forks."""
-    current_id = root.conversation.labels.get(BRANCH)
-    if current_id is not None and (loaded := await load_or_none(store, current_id)) is not None:
-        yield loaded
+    current_id = root.header.labels.get(BRANCH)
+    if current_id is not None and (record := await load(current_id)) is not None:
+        yield record
     yield root
-    page = await store.documents(root.conversation.id, BRANCH, limit=MAX_BRANCHES, newest_first=True)
+    page = await store.documents(root.header.id, BRANCH, limit=MAX_BRANCHES, newest_first=True)
     for document in page.items:
-        if document.id != current_id and (loaded := await load_or_none(store, document.id)) is not None:
-            yield loaded
+        if document.id != current_id and (record := await load(document.id)) is not None:
+            yield record
 
 
 async def fork_branch(
-    store: ConversationStore, root_id: str, branch: HistoryBranch, system_messages: Sequence[Message]
+    store: ConversationStore,
+    root_id: str,
+    branch: HistoryBranch,
+    system_messages: Sequence[Message],
+    load: RecordLoader,
 ) -> HistoryBranch:
     """Fork the branch where the request departs from it, and make the fork the current branch.
 
     A fork without earlier messages starts with the client's own `system_messages`.
     """
-    assert branch.loaded is not None
-    messages = branch.loaded.messages
+    assert branch.record is not None
+    first = branch.record.first
+    messages = [
+        branch.copies.get(first + index, message) for index, message in enumerate(branch.record.messages[first:])
+    ]
     stored_count = leading_system_count(messages)
     shared = stored_count + branch.match.shared
     boundary = 0
@@ -250,18 +246,18 @@ async def fork_branch(
         # A fork cannot split an exchange. The messages between the last safe boundary and the edit are appended again.
         boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
     fork_id = new_id(f"{root_id[:120]}.branch")
-    await store.fork(branch.id, fork_id, at=branch.loaded.start + boundary)
+    await store.fork(branch.id, fork_id, at=first + boundary)
     await store.put_document(root_id, NewDocument(BRANCH, fork_id, {"of": branch.id, "at": boundary}))
     await store.set_labels(root_id, {BRANCH: fork_id})
-    leading_messages = () if boundary else system_messages or messages[:stored_count]
-    repeated_messages = messages[max(boundary, stored_count) : shared]
-    match = replace(branch.match, new_messages=(*leading_messages, *repeated_messages, *branch.match.new_messages))
-    fork = await store.load(fork_id)
-    return HistoryBranch(fork_id, replace(fork, entries=branch.loaded.entries[: len(fork.entries)]), match)
+    leading = () if boundary else system_messages or messages[:stored_count]
+    repeated = messages[max(boundary, stored_count) : shared]
+    match = replace(branch.match, new_messages=(*leading, *repeated, *branch.match.new_messages))
+    copies = {position: copy for position, copy in branch.copies.items() if position < first + boundary}
+    return HistoryBranch(fork_id, await load(fork_id), match, copies)
 
 
-async def _mark_current_branch(store: ConversationStore, root: LoadedConversation, branch: HistoryBranch) -> None:
+async def _mark_current_branch(store: ConversationStore, root: CachedRecord, branch: HistoryBranch) -> None:
     """Store which branch the client continues, if it changed."""
-    root_id = root.conversation.id
-    if branch.id != root.conversation.labels.get(BRANCH, root_id):
+    root_id = root.header.id
+    if branch.id != root.header.labels.get(BRANCH, root_id):
         await store.set_labels(root_id, {BRANCH: None if branch.id == root_id else branch.id})

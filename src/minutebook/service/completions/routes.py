@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator
 from starlette.responses import Response
 
 from minutebook.errors import RequestRefused, StoreUnavailable
@@ -54,13 +54,18 @@ _COMPLETION: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
+def _skip_copy(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """The value if it is a list of objects, which pydantic would copy one by one; else what pydantic says."""
+    return value if type(value) is list and value and set(map(type, value)) == {dict} else validate(value)
+
+
 class ChatRequest(BaseModel):
     """A request for a chat completion. Fields that are not listed here are sent to the provider unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str = Field(default="", max_length=200)
-    messages: list[dict[str, Any]] = Field(min_length=1)
+    messages: Annotated[list[dict[str, Any]], WrapValidator(_skip_copy)] = Field(min_length=1)
     stream: bool = Field(default=False, strict=True)
     stream_options: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None

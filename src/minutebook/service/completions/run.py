@@ -10,9 +10,11 @@ from typing import Any, ClassVar, Final
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
+from minutebook.conversation.record_cache import CachedRecord
+from minutebook.errors import InvalidMessage
 from minutebook.record.message import Message, leading_system_count, role_of
 from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens, tool_tokens
-from minutebook.service.completions.history_match import HistoryMatch
+from minutebook.service.completions.history_match import HistoryMatch, equal_prefix_length
 from minutebook.service.completions.reconcile import (
     HistoryBranch,
     Identity,
@@ -28,7 +30,7 @@ from minutebook.service.runs import RenewedLease
 from minutebook.service.state import counter_of
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease, LoadedConversation
+from minutebook.store.types import Lease
 from minutebook.wire.chat import entry_to_provider_message
 from minutebook.wire.read import read
 
@@ -77,18 +79,19 @@ class ChatJob(AnswerJob):
     async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes]:
         """Answer the request, and return the events to send once the leases are released."""
         store, root_id = self.store, self.identity.conversation
-        lease = await leases.enter_async_context(self.lease(root_id, load=True))
+        lease, root = await self.lease_record(leases, root_id)
         completion = await find_earlier_completion(store, self.idempotency_key)
         if completion is not None:
             return self._replay(completion)
-        branch = await self._find_branch(store, root_id, lease.loaded)
+        branch = await self._find_branch(store, root_id, root)
         if branch.match.decision == "forked":
             message = await self._answer_of_first_attempt(store, branch)
             if message is not None:
                 head = {"id": self.run.id, "created": int(time.time()), "model": self.body["model"]}
                 return self._replay(completion_of(message, head))
             messages = self.body["messages"]
-            branch = await fork_branch(store, root_id, branch, messages[: leading_system_count(messages)])
+            system_messages = messages[: leading_system_count(messages)]
+            branch = await fork_branch(store, root_id, branch, system_messages, self.load_record)
         self.headers |= {"x-conversation-id": root_id, "x-history-reconcile": branch.match.decision}
         if branch.match.decision == "auxiliary":
             await self._pass_through()
@@ -97,8 +100,7 @@ class ChatJob(AnswerJob):
             lease = await leases.enter_async_context(self.lease(branch.id))
             self.headers["x-conversation-branch"] = branch.id
         new_messages, limits = branch.match.new_messages, self.service.config.limits
-        stored_length = 0 if branch.loaded is None else branch.loaded.conversation.length
-        require_room(stored_length + len(new_messages) + 1, limits)
+        require_room(branch.length + len(new_messages) + 1, limits)
         require_item_sizes(new_messages, "messages", limits)
         call = await self._call(branch, lease.lease)
         documents = [self.idempotency_key.document(call.call.request_id)]
@@ -113,42 +115,48 @@ class ChatJob(AnswerJob):
         self.result = completion
         return stream_events(completion) if self.body.get("stream") else ()
 
-    async def _find_branch(
-        self, store: ConversationStore, root_id: str, root: LoadedConversation | None
-    ) -> HistoryBranch:
+    async def _find_branch(self, store: ConversationStore, root_id: str, root: CachedRecord | None) -> HistoryBranch:
         """The branch that the request continues, which becomes the current branch unless it must be forked."""
         require_root_access(
             root, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
         )
         if self.auxiliary:
             return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))
-        return await find_branch(store, root, read(self.body["messages"]), self.identity)
+        return await find_branch(store, root, self._read_messages(root), self.identity, self.load_record)
+
+    def _read_messages(self, root: CachedRecord | None) -> list[Message]:
+        """The messages of the request. Those at the start that are equal to the record's need not be read again."""
+        sent, stored = self.body["messages"], [] if root is None else root.messages[root.first :]
+        shared = equal_prefix_length(sent, stored)
+        try:
+            return [*sent[:shared], *read(sent[shared:])]
+        except InvalidMessage:
+            return read(sent)  # the error has the index of the message in the whole list
 
     async def _answer_of_first_attempt(self, store: ConversationStore, branch: HistoryBranch) -> Message | None:
         """The recorded answer to these messages, if the request is a retry; also if the minutes of its run are lost."""
         if (
-            branch.loaded is None
+            branch.record is None
             or branch.match.new_messages
             or await find_earlier_result_id(store, self.idempotency_key) is None
         ):
             return None
-        messages = branch.loaded.messages
-        message = messages[leading_system_count(messages) + branch.match.shared]
+        record = branch.record
+        message = record.messages[record.first + len(record.leading) + branch.match.shared]
         return message if role_of(message) == "assistant" else None
 
     async def _call(self, branch: HistoryBranch, lease: Lease) -> ModelCall:
         model, messages = self.body["model"], self.body["messages"]
         system_count = leading_system_count(messages)
-        has_messages = branch.loaded is not None and branch.loaded.conversation.length
         settings = self.settings(
             branch.id,
             model,
             lease=lease,
             overhead_tokens=tool_tokens(model, self.body.get("tools")),
-            instructions=messages[:system_count] if system_count and has_messages else None,
+            instructions=messages[:system_count] if system_count and branch.length else None,
             reconcile=branch.match.decision,
         )
-        return await self.model_call(settings, branch.loaded, branch.match.new_messages)
+        return await self.model_call(settings, branch.record, branch.match.new_messages, branch.copies)
 
     async def _answer(self, call: ModelCall, lease: RenewedLease) -> list[bytes]:
         """Call the model and store its answer; return the last events."""

@@ -100,7 +100,7 @@ async def create_with_items(
     documents: Sequence[NewDocument] = (),
 ) -> ConversationHeader:
     """Create a conversation with these items, atomically."""
-    require_new_ids(items, None)
+    require_new_ids(items, ())
     entries = entries_of(items_to_messages(items))
     await store.append(conversation_id, entries, recipient=recipient, expected_version=0, documents=documents)
     return await store.header(conversation_id)
@@ -124,7 +124,7 @@ async def append_items(
     async with hold_for_writing(service, caller, conversation_id) as (store, lease):
         loaded = await store.load(conversation_id)
         require_version(loaded.conversation, expected_version)
-        require_new_ids(items, loaded)
+        require_new_ids(items, items_of(loaded))
         messages = items_to_messages(items)
         require_room(loaded.conversation.length + len(messages), service.config.limits)
         start = loaded.conversation.length

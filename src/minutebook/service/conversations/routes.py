@@ -209,6 +209,7 @@ async def delete_conversation(
     expected_version = expected_version_of(if_match)
     async with hold_for_writing(service, caller, conversation_id, expected_version=expected_version) as (store, _):
         await store.erase(conversation=conversation_id)
+    service.records.clear(caller.tenant)
     await service.audit.note(caller, "erase", conversation_id)
     return JsonResponse({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
@@ -221,6 +222,7 @@ async def erase_conversation(
     expected_version = expected_version_of(if_match)
     async with hold_for_writing(service, caller, conversation_id, expected_version=expected_version) as (store, _):
         receipt = await store.erase(conversation=conversation_id)
+    service.records.clear(caller.tenant)
     await service.audit.note(caller, "erase", conversation_id)
     return JsonResponse(receipt_object(receipt))
 

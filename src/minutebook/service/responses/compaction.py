@@ -8,7 +8,7 @@ from minutebook.compaction.manager import CompactionManager
 from minutebook.compaction.registry import strategy_named
 from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.compactor import FoldStorage, TurnCompactor
-from minutebook.conversation.view_source import ViewSource
+from minutebook.conversation.record_cache import update_record
 from minutebook.errors import CannotFit
 from minutebook.record.fold import record_with_folds
 from minutebook.record.message import Message
@@ -37,9 +37,10 @@ async def compact_above_threshold(
     service: Service, store: ConversationStore, continued: ContinuedConversation, threshold: int, model: str
 ) -> ContinuedConversation:
     """Fold old messages of a conversation with more tokens than `threshold`, and load it again."""
-    if continued.loaded is None:
+    record = continued.record
+    if record is None:
         return continued
-    source = ViewSource(continued.loaded, (), counter=counter_of(model), whole_record=True)
+    source = record.source(counter_of(model), continued.copies)
     strategy = service.policy(model).strategy or strategy_named(_DEFAULT_STRATEGY)
     storage = FoldStorage(store, continued.conversation, source.folds)
     window = ModelInfo(model, max_input_tokens=threshold)
@@ -50,7 +51,8 @@ async def compact_above_threshold(
         await manager.check_and_apply(source.record)
     except CannotFit:
         return continued  # the model call fails if the view does not fit
-    return replace(continued, loaded=await store.load(continued.conversation))
+    loaded = await store.load(continued.conversation, since=len(record.messages), folded=True)
+    return replace(continued, record=await update_record(store, record, loaded))
 
 
 async def compact_now(

@@ -1,10 +1,11 @@
 """The conversation that a response continues: a named one, the one of an earlier response, or a new one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from minutebook.conversation.record_cache import CachedRecord
 from minutebook.errors import (
     ConversationBusy,
     ConversationNotFound,
@@ -23,9 +24,8 @@ from minutebook.service.idempotency import RUN_KIND, UNFINISHED
 from minutebook.service.responses.items import Item
 from minutebook.service.responses.objects import find_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest
-from minutebook.service.runs import RenewedLease
 from minutebook.service.state import Service
-from minutebook.store.types import Lease, LoadedConversation
+from minutebook.store.types import Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ContinuedConversation:
     """The conversation that a response continues."""
 
     conversation: str
-    loaded: LoadedConversation | None = None
+    record: CachedRecord | None = None
     """None if the conversation does not exist yet."""
     lease: Lease | None = None
     """None if the conversation is only read."""
@@ -44,6 +44,13 @@ class ContinuedConversation:
     """The client's messages that the record does not have yet; None if all are new."""
     stored_input: int | None = None
     """Position of the client's messages, if an earlier attempt has stored them."""
+    copies: Mapping[int, Message] = field(default_factory=dict)
+    """Position → the client's own copy of a message that it has resent."""
+
+    @property
+    def length(self) -> int:
+        """The number of stored messages."""
+        return 0 if self.record is None else len(self.record.messages)
 
 
 async def load_continued(service: Service, caller: Caller, request: InputRequest) -> ContinuedConversation:
@@ -56,11 +63,12 @@ async def load_continued(service: Service, caller: Caller, request: InputRequest
     store = service.store_of(caller)
     if request.conversation_id is not None:
         require_access(caller, await store.header(request.conversation_id))
-        return ContinuedConversation(request.conversation_id, await store.load(request.conversation_id))
+        loaded = await store.load(request.conversation_id)
+        return ContinuedConversation(request.conversation_id, CachedRecord(loaded))
     if request.previous_response_id is not None:
         previous = await _find_previous(service, caller, request.previous_response_id)
         loaded = await store.load(previous["conversation"], since=0, limit=previous["answer"] + 1)
-        return ContinuedConversation(previous["conversation"], loaded)
+        return ContinuedConversation(previous["conversation"], CachedRecord(loaded))
     return ContinuedConversation(new_id("conv"))
 
 
@@ -100,55 +108,64 @@ class ConversationJob(AnswerJob):
         if self.identity is not None:
             return await self._hold_reconciled(leases, self.identity)
         conversation = new_id("conv")
-        lease = await self._hold_lease(leases, conversation, load=False)
+        lease = await leases.enter_async_context(self.lease(conversation))
         return ContinuedConversation(conversation, lease=lease.lease)
 
     async def _hold_conversation(self, leases: AsyncExitStack, conversation: str) -> ContinuedConversation:
         require_access(self.caller, await self.store.header(conversation))
-        lease = await self._hold_lease(leases, conversation)
-        if lease.loaded is None:
+        lease, record = await self.lease_record(leases, conversation)
+        if record is None:
             raise ConversationNotFound(conversation)
-        require_version(lease.loaded.conversation, self.expected_version)
-        return ContinuedConversation(conversation, lease.loaded, lease.lease)
+        require_version(record.header, self.expected_version)
+        return ContinuedConversation(conversation, record, lease.lease)
 
     async def _hold_reconciled(self, leases: AsyncExitStack, identity: Identity) -> ContinuedConversation:
         """The branch of the conversation that the resent items continue; a fork if an earlier item was edited."""
         store, root_id, messages = self.store, identity.conversation, self.messages
-        lease = await self._hold_lease(leases, root_id)
+        lease, root = await self.lease_record(leases, root_id)
         require_root_access(
-            lease.loaded, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
+            root, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
         )
-        branch = await find_branch(store, lease.loaded, messages, replace(identity, may_be_auxiliary=False))
+        identity = replace(identity, may_be_auxiliary=False)
+        branch = await find_branch(store, root, messages, identity, self.load_record)
         is_fork = branch.match.decision == "forked"
         if is_fork:
-            branch = await fork_branch(store, root_id, branch, messages[: leading_system_count(messages)])
+            system_messages = messages[: leading_system_count(messages)]
+            branch = await fork_branch(store, root_id, branch, system_messages, self.load_record)
         if branch.id != root_id:
-            lease = await self._hold_lease(leases, branch.id, load=False)
+            lease = await leases.enter_async_context(self.lease(branch.id))
             self.headers["x-conversation-branch"] = branch.id
         self.headers["x-history-reconcile"] = branch.match.decision
         return ContinuedConversation(
-            branch.id, branch.loaded, lease.lease, is_fork=is_fork, new_messages=branch.match.new_messages
+            branch.id,
+            branch.record,
+            lease.lease,
+            is_fork=is_fork,
+            new_messages=branch.match.new_messages,
+            copies=branch.copies,
         )
 
     async def _hold_previous(self, leases: AsyncExitStack, previous_id: str) -> ContinuedConversation:
         previous = await _find_previous(self.service, self.caller, previous_id)
         conversation, stop = previous["conversation"], previous["answer"] + 1
+        record: CachedRecord | None = None
         try:
-            lease = await self._hold_lease(leases, conversation, wait=False)
+            lease, record = await self.lease_record(leases, conversation, wait=False)
         except ConversationBusy:
             lease = None
-        loaded = None if lease is None else lease.loaded
-        if loaded is None:
-            loaded = await self.store.load(conversation)
-        if lease is not None and loaded.conversation.length == stop:
-            return ContinuedConversation(conversation, loaded, lease.lease)
-        messages, shared = loaded.messages, stop - loaded.start
+        if record is None:
+            record = await self.load_record(conversation)
+        if record is None:
+            raise ConversationNotFound(conversation)
+        if lease is not None and len(record.messages) == stop:
+            return ContinuedConversation(conversation, record, lease.lease)
+        messages, shared = record.messages[record.first :], stop - record.first
         # A fork cannot split an exchange. The messages after the last safe boundary are appended again.
         boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
         fork_id = new_id("conv")
-        fork_lease = (await self._hold_lease(leases, fork_id, load=False)).lease
-        await self.store.fork(conversation, fork_id, at=loaded.start + boundary)
-        fork = await self.store.load(fork_id)
+        fork_lease = (await leases.enter_async_context(self.lease(fork_id))).lease
+        await self.store.fork(conversation, fork_id, at=record.first + boundary)
+        fork = await self.load_record(fork_id)
         repeated = tuple(messages[boundary:shared])
         return ContinuedConversation(fork_id, fork, fork_lease, is_fork=True, repeated=repeated)
 
@@ -159,17 +176,12 @@ class ConversationJob(AnswerJob):
             conversation, (start, stop) = body["conversation"], body["input"]
             if (await self.store.header(conversation)).length != stop:
                 return None
-            lease = await self._hold_lease(leases, conversation)
+            lease, record = await self.lease_record(leases, conversation)
         except (DocumentNotFound, ConversationNotFound):
             return None
-        if lease.loaded is None or lease.loaded.conversation.length != stop:
+        if record is None or len(record.messages) != stop:
             return None
-        return ContinuedConversation(conversation, lease.loaded, lease.lease, stored_input=start)
-
-    async def _hold_lease(
-        self, leases: AsyncExitStack, conversation: str, *, wait: bool = True, load: bool = True
-    ) -> RenewedLease:
-        return await leases.enter_async_context(self.lease(conversation, wait=wait, load=load))
+        return ContinuedConversation(conversation, record, lease.lease, stored_input=start)
 
 
 async def _find_previous(service: Service, caller: Caller, response_id: str) -> Any:

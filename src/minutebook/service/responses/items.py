@@ -111,14 +111,13 @@ def require_item_sizes(items: Iterable[Mapping[str, Any]], param: str, limits: L
             raise RequestRefused(413, problem, "item_too_large", f"{param}[{index}]")
 
 
-def require_new_ids(items: Iterable[Mapping[str, Any]], loaded: LoadedConversation | None) -> None:
-    """Raises `RequestRefused` if an item has the id of another item of the request or the conversation."""
+def require_new_ids(items: Iterable[Mapping[str, Any]], stored: Iterable[Item]) -> None:
+    """Raises `RequestRefused` if an item has the id of another item of the request or of a stored item."""
     ids = [item["id"] for item in items if item.get("id") is not None]
     if any(not isinstance(sent_id, str) or len(sent_id) > MAX_ID_CHARACTERS for sent_id in ids):
         problem = f"The id of an item must be a string of at most {MAX_ID_CHARACTERS} characters."
         raise RequestRefused(400, problem, "invalid_item_id", "input")
-    stored_ids = {item["id"] for item in items_of(loaded)} if ids and loaded is not None else set()
-    if len(set(ids)) < len(ids) or stored_ids.intersection(ids):
+    if len(set(ids)) < len(ids) or {item["id"] for item in stored}.intersection(ids):
         problem = "Duplicate item id. Send only new items, or omit the ids."
         raise RequestRefused(400, problem, "duplicate_item", "input")
 

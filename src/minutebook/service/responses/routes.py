@@ -205,7 +205,7 @@ async def _read_messages(service: Service, body: InputRequest, caller: Caller) -
     body.require_one_continuation()
     continued = await load_continued(service, caller, body)
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions is not None else []
-    history = [] if continued.loaded is None else continued.loaded.messages
+    history = [] if continued.record is None else continued.record.messages[continued.record.first :]
     new_messages = items_to_messages(input_items(body.input, service.config.limits))
     return [*instructions, *history, *new_messages]
 

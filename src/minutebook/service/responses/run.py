@@ -45,7 +45,7 @@ from minutebook.service.responses.events import (
     answer_pieces,
     with_item_order,
 )
-from minutebook.service.responses.items import require_new_ids, require_room
+from minutebook.service.responses.items import Item, items_of, require_new_ids, require_room
 from minutebook.service.responses.objects import (
     API_NAME,
     StoredResponse,
@@ -141,10 +141,10 @@ class ResponseJob(ConversationJob):
         else:
             is_stored = continued.stored_input is not None
             new_messages = [*continued.repeated, *(() if is_stored else self.messages)]
-            require_new_ids(() if is_stored else self.items, continued.loaded)
-        if continued.loaded is None and not new_messages:
+            require_new_ids(() if is_stored else self.items, await self._load_items(continued))
+        if continued.record is None and not new_messages:
             raise RequestRefused(400, "`input` is missing.", "missing_input", "input")
-        length = 0 if continued.loaded is None else continued.loaded.conversation.length
+        length = continued.length
         require_room(length + len(new_messages) + 1, self.service.config.limits)
         for compaction in self.request.context_management or ():
             continued = await compact_above_threshold(
@@ -159,7 +159,7 @@ class ResponseJob(ConversationJob):
             "input": [start, length + len(new_messages)],
         }
         self.headers["x-conversation-id"] = call.call.conversation
-        await self._begin(call, is_new_conversation=continued.loaded is None or continued.is_fork)
+        await self._begin(call, is_new_conversation=continued.record is None or continued.is_fork)
         self.response = StoredResponse(self.run.id, dict(self._body), None)
         self.input_stored.set()
         async with self._watch_for_cancellation():
@@ -210,7 +210,13 @@ class ResponseJob(ConversationJob):
             instructions=self._instructions(continued, new_messages),
             reconcile="forked" if continued.is_fork else "appended",
         )
-        return await self.model_call(settings, continued.loaded, new_messages)
+        return await self.model_call(settings, continued.record, new_messages, continued.copies)
+
+    async def _load_items(self, continued: ContinuedConversation) -> Sequence[Item]:
+        """The items of the conversation, read if an item of the request has an id that may be one of theirs."""
+        if continued.record is None or all(item.get("id") is None for item in self.items):
+            return ()
+        return list(items_of(await self.store.load(continued.conversation)))
 
     def _instructions(self, continued: ContinuedConversation, new_messages: Sequence[Message]) -> list[Message] | None:
         """The system messages of this call; None if those of the record are sent.
@@ -222,9 +228,11 @@ class ResponseJob(ConversationJob):
         leading_messages = list(resent[: leading_system_count(resent)])
         if self.request.instructions is None and not leading_messages:
             return None
-        if not leading_messages:
-            record = [*(continued.loaded.messages if continued.loaded is not None else ()), *new_messages]
-            leading_messages = record[: leading_system_count(record)]
+        if not leading_messages and continued.length:
+            assert continued.record is not None
+            leading_messages = continued.record.leading
+        elif not leading_messages:
+            leading_messages = list(new_messages[: leading_system_count(new_messages)])
         instructions = self.request.instructions
         return [*([] if instructions is None else [{"role": "system", "content": instructions}]), *leading_messages]
 

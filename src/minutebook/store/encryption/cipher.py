@@ -29,6 +29,7 @@ from minutebook.record.message import FUNCTION_ID_PREFIX, MISSING_ID, Message, M
 from minutebook.store.codec import (
     Packed,
     compress,
+    compress_document,
     decompress,
     fold_from_bytes,
     fold_to_bytes,
@@ -239,7 +240,9 @@ def decrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
 def encrypted_document(cipher: Cipher, document: PackedDocument, tenant: str, conversation: str) -> PackedDocument:
     """A document with the same kind and id and an encrypted body, for this conversation."""
     context = _document_context(document.kind, document.id, tenant, conversation)
-    return replace(document, body=json_to_bytes({CIPHERTEXT: cipher.encrypt(compress(document.body), context)}))
+    return replace(
+        document, body=json_to_bytes({CIPHERTEXT: cipher.encrypt(compress_document(document.body), context)})
+    )
 
 
 def decrypted_document(cipher: Cipher, document: Document, tenant: str) -> Document:

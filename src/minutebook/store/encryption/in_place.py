@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Final
 
 from minutebook.record.message import MessageRole
-from minutebook.store.codec import compress, decompress, fold_from_bytes, fold_to_bytes, pack
+from minutebook.store.codec import compress_document, decompress, fold_from_bytes, fold_to_bytes, pack
 from minutebook.store.encryption import marker
 from minutebook.store.encryption.cipher import Cipher, MasterKeys, encrypted_document, encrypted_entry, encrypted_fold
 from minutebook.store.encryption.keyring import KEY_LABEL, KEY_TENANT_PREFIX, Keyring
@@ -127,4 +127,4 @@ class _ConversationEncryption:
             document = PackedDocument(kind, document_id, decompress(body), None, replace=True)
             encrypted = encrypted_document(self._cipher, document, tx.tenant, self._conversation)
             update = "UPDATE document SET body = ? WHERE tenant = ? AND hash = ?"
-            await tx.execute(update, compress(encrypted.body), tx.tenant, key)
+            await tx.execute(update, compress_document(encrypted.body), tx.tenant, key)

@@ -19,7 +19,7 @@ from psycopg.pq import Format
 
 from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
 from minutebook.store.backend import AppendCommand
-from minutebook.store.codec import compress, microseconds, moment
+from minutebook.store.codec import compress_document, microseconds, moment
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.functions import ServerFunction
@@ -42,7 +42,7 @@ _APPEND: Final = ServerFunction("append", "text", "text", "jsonb", "bytea", resu
 # Fields of the JSON objects that the server function takes.
 _UPDATE_FIELDS: Final = (
     *("ordinal", "number", "expected_version", "version", "length", "turns"),
-    *("lead", "open_at", "open_calls", "updated_at"),
+    *("lead", "open_at", "open_calls", "updated_at", "documents"),
 )
 _INSERT_FIELDS: Final = ("id", "id_hash", "recipient", "status", "labels", "created_at")
 _ENTRY_FIELDS: Final = ("ordinal", "position", "role", "turn", "metadata", "text", "rest")
@@ -180,7 +180,9 @@ class AppendPlan:
             self.documents[kind, document_id] = document.stored(name, 0, at)
             hashes = (kind_key(kind), document_key(kind, document_id))
             times = (microseconds(at), document.expires_at)
-            row = (ordinal, action.value, kind, document_id, *hashes, *times, compress(document.body))
+            # A document that may be replaced is written without knowing whether it exists.
+            verdict = "put" if document.replace else action.value
+            row = (ordinal, verdict, kind, document_id, *hashes, *times, compress_document(document.body))
             self._changes["documents"].append(dict(zip(_DOCUMENT_FIELDS, row, strict=True)))
         if key:
             self.used_keys[name, key] = (command.digest, after.version)
@@ -238,7 +240,9 @@ class AppendPlan:
         number, before = self.headers.get(name, (None, None))
         identity = (self._ordinals[name], number, before and before.version)
         counts = (header.version, header.length, header.turns, header.lead, header.open_at, json_of(header.open_calls))
-        values = (*identity, *counts, microseconds(header.updated_at))
+        written = [row for row in self._changes.get("documents", ()) if row["ordinal"] == identity[0]]
+        document_count = sum(row["verdict"] in {"new", "put"} for row in written)
+        values = (*identity, *counts, microseconds(header.updated_at), document_count)
         row: dict[str, Any] = dict(zip(_UPDATE_FIELDS, values, strict=True))
         if number is None:
             labels, created_at = json_of(dict(header.labels)), microseconds(header.created_at)

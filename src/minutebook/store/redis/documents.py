@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
-from minutebook.store.codec import compress, cursor_of, cursor_values, decompress, microseconds
+from minutebook.store.codec import compress_document, cursor_of, cursor_values, decompress, microseconds
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
 from minutebook.store.types import (
@@ -129,7 +129,7 @@ async def prepare_writes(
                 action.value,
                 microseconds(at),
                 expires_at,
-                line + b"\n" + compress(document.body),
+                line + b"\n" + compress_document(document.body),
             ]
             void_keys.append(index.keys.void(owner.recipient, claim.nonce))
         else:

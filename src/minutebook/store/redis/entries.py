@@ -75,7 +75,7 @@ async def _load_entries(
 ) -> tuple[list[bytes], list[bytes]] | None:
     """The encoded entries of some ranges and their payloads; None if one was removed or trimmed since `row` was read."""
     bounds = [bound for part in parts for bound in (part.start, part.stop)]
-    reply = await index.run_script("load_entries", row.conversation.id, row.nonce, row.trims, *bounds)
+    reply = await index.run_script("load_entries", row.conversation.id, row.nonce, row.conversation.revision, *bounds)
     return None if reply[0] == b"conflict" else (reply[1], reply[2])
 
 

@@ -43,8 +43,6 @@ class HeaderRow:
     """The conversations that it was forked from, directly and indirectly, the oldest first."""
     fold_changes: int = 0
     """Number of times that folds were added, undone or purged."""
-    trims: int = 0
-    """Number of times that entries were trimmed."""
 
 
 def header_row(tenant: str, conversation: str, fields: Mapping[bytes, bytes]) -> HeaderRow:
@@ -72,9 +70,9 @@ def header_row(tenant: str, conversation: str, fields: Mapping[bytes, bytes]) ->
         int(row["open_at"]) if row["open_at"] else None,
         json.loads(row["labels"]),
         ForkOrigin(origin, number("origin_position")) if origin else None,
+        int(row.get("trims", b"0")),
     )
-    trims = int(row.get("trims", b"0"))
-    return HeaderRow(header, row["nonce"].decode(), tuple(json.loads(row["line"])), number("marks"), trims)
+    return HeaderRow(header, row["nonce"].decode(), tuple(json.loads(row["line"])), number("marks"))
 
 
 def new_header_fields(row: HeaderRow) -> list[str | int]:

@@ -110,6 +110,7 @@ async def trim(tx: SqlTransaction, row: ConversationRow, changes: Mapping[int, M
     for position, packed in replacements.items():
         turns = await entries.count_turns_before(tx, row, position + 1) - (packed.role is MessageRole.USER)
         await tx.replace_entry(row, position, turns, packed)
+    await tx.execute("UPDATE conversation SET revision = revision + 1 WHERE number = ?", row.number)
     return len(replacements)
 
 

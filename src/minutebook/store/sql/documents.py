@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from minutebook.errors import DocumentNotFound
 from minutebook.store.backend import DocumentQuery
-from minutebook.store.codec import compress, cursor_of, cursor_values, decompress, microseconds
+from minutebook.store.codec import compress_document, cursor_of, cursor_values, decompress, microseconds
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TransactionConflict
 from minutebook.store.types import (
     Document,
@@ -108,7 +108,7 @@ async def write(
     """
     if stored is not None and action is WriteAction.SAME:
         return stored.number, stored.created_at
-    key, body = document_key(document.kind, document.id), compress(document.body)
+    key, body = document_key(document.kind, document.id), compress_document(document.body)
     if stored is not None and action is WriteAction.REPLACE:
         if not await tx.execute(_REPLACE, body, document.expires_at, tx.tenant, key, owner):
             raise TransactionConflict

@@ -1,5 +1,6 @@
 """Tests of trimming: only arguments and results of tool calls may be shortened."""
 
+from dataclasses import replace
 from typing import Any
 
 from minutebook.errors import ConversationErased, InvalidMessage, InvalidSetting
@@ -41,11 +42,13 @@ class TrimContract:
 
         after = await store.load("a")
         assert after.messages == [*short, *messages_with_call("c2")]
-        assert (after.conversation, after.folds, after.pins) == (before.conversation, before.folds, before.pins)
+        assert after.conversation == replace(before.conversation, revision=1)
+        assert (after.folds, after.pins) == (before.folds, before.pins)
         assert after.entries[2].evaluation_id == before.entries[2].evaluation_id
         assert (after.entries[2].created_at, after.entries[2].model) == (before.entries[2].created_at, "m")
         assert (await store.load("a", last_turns=1)).start == 4
         assert await store.append("a", entries_of(messages_with_call("c3"))) == 2
+        assert (await store.header("a")).revision == 1
 
     @scenario
     async def test_trimming_twice_has_no_effect(self, store: ConversationStore) -> None:
@@ -56,6 +59,7 @@ class TrimContract:
         assert await store.trim("a", {1: short[1], 2: short[2]}) == 1
         assert await store.trim("a", {1: short[1], 2: short[2]}) == 0
         assert await store.trim("a", {}) == 0
+        assert (await store.header("a")).revision == 2
 
     @scenario
     async def test_trimmed_content_is_not_found(self, store: ConversationStore) -> None:

@@ -25,6 +25,7 @@ CREATE TABLE minutebook.conversation (
     origin_position integer,
     lineage text,                                   -- JSON: [number, stop] of each range read from another conversation
     documents bigint NOT NULL DEFAULT 0,            -- number of the newest document
+    revision integer NOT NULL DEFAULT 0,            -- number of times that entries were trimmed
     PRIMARY KEY (tenant, id)
 ) WITH (fillfactor = 85);                           -- every append updates this row: leave room in its page
 CREATE UNIQUE INDEX conversation_by_number ON minutebook.conversation (tenant, number);
@@ -253,6 +254,7 @@ AS $$
 DECLARE
     change record;
     numbers bigint[];
+    counts bigint[];                                -- the number of the newest document of each conversation
     is_stale boolean;
     counted bigint;
 BEGIN
@@ -261,19 +263,22 @@ BEGIN
     FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
         ordinal integer, number bigint, expected_version bigint, version bigint, length integer, turns integer,
         lead integer, open_at integer, open_calls text, updated_at bigint, id text, id_hash bytea, recipient text,
-        status text, labels text, created_at bigint
+        status text, labels text, created_at bigint, documents bigint
     ) LOOP
+        counted := change.documents;
         IF change.number IS NOT NULL THEN
             UPDATE minutebook.conversation SET version = change.version, length = change.length, turns = change.turns,
-                lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at
-            WHERE tenant = tenant_id AND number = change.number AND version = change.expected_version;
+                lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at,
+                documents = documents + change.documents
+            WHERE tenant = tenant_id AND number = change.number AND version = change.expected_version
+            RETURNING documents INTO counted;
             is_stale := NOT FOUND;
         ELSE
             INSERT INTO minutebook.conversation (tenant, id, recipient, status, version, length, turns, lead, first,
-                open_at, open_calls, labels, created_at, updated_at, status_updated_at)
+                open_at, open_calls, labels, created_at, updated_at, status_updated_at, documents)
             VALUES (tenant_id, change.id, change.recipient, change.status, change.version, change.length, change.turns,
                 change.lead, 0, change.open_at, change.open_calls, change.labels, change.created_at,
-                change.updated_at, change.created_at)
+                change.updated_at, change.created_at, change.documents)
             ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO change.number;
             -- The tombstone is checked after the insert, so that a concurrent erasure cannot be missed.
             is_stale := NOT FOUND
@@ -283,6 +288,7 @@ BEGIN
             RAISE serialization_failure USING MESSAGE = 'the conversation was changed by another transaction';
         END IF;
         numbers[change.ordinal] := change.number;
+        counts[change.ordinal] := counted - change.documents;
     END LOOP;
     IF changes ? 'leases' THEN
         FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'leases') AS required (
@@ -334,13 +340,13 @@ BEGIN
                 WHERE tenant = tenant_id AND hash = change.hash AND conversation = numbers[change.ordinal];
             ELSE
                 DELETE FROM minutebook.document WHERE tenant = tenant_id AND hash = change.hash AND expires_at <= change.at;
-                UPDATE minutebook.conversation SET documents = documents + 1
-                WHERE tenant = tenant_id AND number = numbers[change.ordinal] RETURNING documents INTO counted;
-                INSERT INTO minutebook.document
+                counts[change.ordinal] := counts[change.ordinal] + 1;
+                INSERT INTO minutebook.document AS stored
                     (tenant, conversation, kind, id, kind_hash, hash, number, created_at, expires_at, body)
-                VALUES (tenant_id, numbers[change.ordinal], change.kind, change.id, change.kind_hash, change.hash, counted,
-                    change.at, change.expires_at, change.body)
-                ON CONFLICT (tenant, hash) DO NOTHING;
+                VALUES (tenant_id, numbers[change.ordinal], change.kind, change.id, change.kind_hash, change.hash,
+                    counts[change.ordinal], change.at, change.expires_at, change.body)
+                ON CONFLICT (tenant, hash) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at
+                    WHERE change.verdict = 'put' AND stored.conversation = excluded.conversation;
             END IF;
             IF NOT FOUND THEN
                 RAISE serialization_failure USING MESSAGE = 'the document was changed by another transaction';
@@ -432,7 +438,7 @@ BEGIN
         set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
     SELECT number, length, turns, lead, first, lineage, json_build_array(
         number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels,
-        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage
+        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision
     )::text AS columns
     INTO header FROM minutebook.conversation WHERE tenant = tenant_id AND id = conversation_id;
     IF NOT FOUND THEN

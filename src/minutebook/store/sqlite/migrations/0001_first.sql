@@ -22,6 +22,7 @@ CREATE TABLE conversation (
     origin_position INTEGER,
     lineage TEXT,                              -- JSON: [number, stop] of each range read from another conversation
     documents INTEGER NOT NULL DEFAULT 0,      -- number of the newest document
+    revision INTEGER NOT NULL DEFAULT 0,       -- number of times that entries were trimmed
     UNIQUE (tenant, id)
 );
 CREATE INDEX conversation_by_recipient ON conversation (tenant, recipient, created_at DESC, id)

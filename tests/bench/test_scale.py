@@ -8,12 +8,15 @@ from torture.proxy import run_proxy
 
 def test_every_operation_is_measured_in_every_database(monkeypatch):
     monkeypatch.setattr(scale, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(scale.scale_length, "LENGTHS", (10, 50))
+    monkeypatch.setattr(scale.scale_length, "REQUESTS", 10)
     part = scale.measure([200, 400], quick=True, engines=["SQLite"])
 
     figures = part.figures["SQLite"]
     assert [set(figures[size]["seconds"]) for size in ("200", "400")] == [set(scale.OPERATIONS)] * 2
     assert part.tables[0].columns == ["SQLite", "200", "400", "growth"]
-    assert len(part.targets) == 3
+    assert len(part.targets) == 6
+    assert len(part.figures["SQLite, length"]["service, newest"]) == 2
 
 
 def test_the_import_has_all_messages():

@@ -23,7 +23,7 @@ from minutebook.store.codec import compress, microseconds, moment
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.functions import ServerFunction
-from minutebook.store.postgres.search import vectors
+from minutebook.store.postgres.search import parts
 from minutebook.store.rules import header_after_append, id_hash, new_header, require_recipient, require_version
 from minutebook.store.sql import documents as sql_documents
 from minutebook.store.sql.documents import DocumentName
@@ -192,8 +192,8 @@ class AppendPlan:
         """Add the rows of the search index."""
         for position, entry_tokens in enumerate(tokens, header.length):
             if entry_tokens:
-                for part, vector in enumerate(vectors(conversation_tokens(header, entry_tokens))):
-                    row = {"ordinal": ordinal, "position": position, "part": part, "words": vector}
+                for part, part_tokens in enumerate(parts(conversation_tokens(header, entry_tokens))):
+                    row = {"ordinal": ordinal, "position": position, "part": part, "words": part_tokens}
                     self._changes["words"].append(row)
 
     def _add_release(self, command: AppendCommand) -> None:

@@ -72,9 +72,8 @@ class PostgresTransaction(SqlTransaction):
         if (await self.rows("SELECT to_regprocedure('minutebook_jobs.cancel(text[])') IS NOT NULL"))[0][0]:
             await self.execute("SELECT minutebook_jobs.cancel(?::text[])", [row.conversation.id for row in rows])
 
-    async def write_tokens(self, key: int, tokens: Sequence[str]) -> None:
-        vectors = search.vectors(tokens) if tokens else []
-        await self.execute_many(search.INSERT, [(key, part, vector) for part, vector in enumerate(vectors)])
+    async def write_tokens(self, key: int, tokens: str) -> None:
+        await self.execute_many(search.INSERT, [(key, *part) for part in enumerate(search.parts(tokens))])
 
     async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
         return [key for (key,) in await self.rows(search.FIND, search.tsquery(query), start, stop, limit)]

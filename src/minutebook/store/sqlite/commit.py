@@ -17,6 +17,7 @@ import apsw
 
 from minutebook.errors import StoreUnavailable
 from minutebook.store.sql.transaction import ConversationRow
+from minutebook.store.sqlite import search
 from minutebook.store.sqlite.connection import BusyHandler, open_connection, store_error
 
 MAX_CACHED: Final = 4096
@@ -38,6 +39,8 @@ class WriteConnection:
     """(provider, model) → the number of its row."""
     search_mode: str | None = None
     """The database's setting `search`, once it is read."""
+    pending_characters: int | None = None
+    """Size of the rows that wait to be added to the search index."""
     data_version: int = -1
     """SQLite's data version for which the caches are valid."""
     deferred: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
@@ -86,8 +89,16 @@ class WriteConnection:
         changes_before = self.connection.total_changes()
         while self.deferred:
             statement, rows = self.deferred.popitem()
-            self.connection.executemany(statement, rows)
+            if statement == search.INSERT:
+                self._index(rows)
+            else:
+                self.connection.executemany(statement, rows)
         self.flushed_changes += self.connection.total_changes() - changes_before
+
+    def _index(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        if self.pending_characters is None:
+            self.pending_characters = search.count_pending_characters(self.connection)
+        self.pending_characters = search.write_rows(self.connection, rows, self.pending_characters)
 
     @property
     def direct_changes(self) -> int:
@@ -97,6 +108,7 @@ class WriteConnection:
     def clear_caches(self) -> None:
         self.conversations.clear()
         self.sources.clear()
+        self.pending_characters = None
 
 
 @dataclass(slots=True, eq=False)

@@ -308,7 +308,8 @@ BEGIN
     );
     IF changes ? 'words' THEN
         INSERT INTO minutebook.word (tenant, key, part, words)
-        SELECT tenant_id, (numbers[new.ordinal] << 32) + new.position, new.part, new.words::tsvector
+        SELECT tenant_id, (numbers[new.ordinal] << 32) + new.position, new.part,
+            array_to_tsvector(string_to_array(new.words, ' '))
         FROM jsonb_to_recordset(changes -> 'words') AS new (ordinal integer, position bigint, part integer, words text);
     END IF;
     IF changes ? 'idempotency_keys' THEN

@@ -7,7 +7,9 @@ from typing import Any
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed, unpack
 from minutebook.store.postgres import entries, search
+from minutebook.store.postgres.append import recipient_lock
 from minutebook.store.postgres.connection import TenantConnection
+from minutebook.store.rules import recipient_hash
 from minutebook.store.search import IndexQuery
 from minutebook.store.sql.tokens import KEY_SHIFT, entry_tokens, load_mode
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
@@ -44,6 +46,9 @@ class PostgresTransaction(SqlTransaction):
 
     async def unpack(self, results: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
         return await entries.unpack_rows(self.conn, results)
+
+    async def lock_recipient(self, recipient: str) -> None:
+        await self.rows("SELECT pg_advisory_xact_lock(?)", recipient_lock(recipient_hash(self.tenant, recipient)))
 
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
         rows = entries.EntryRows()

@@ -135,6 +135,13 @@ class RedisBackend(Backend):
     async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
         return await self._run(lambda index: conversations.fork(index, conversation, new_id, at, self.now()))
 
+    async def rewind(
+        self, conversation: str, to: int, expected_version: int | None, reason: str
+    ) -> ConversationHeader:
+        return await self._run(
+            lambda index: folds.rewind(index, conversation, to, expected_version, reason, self.now())
+        )
+
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         fields: list[Value] = ["status", status.value, "status_updated_at", microseconds(self.now())]
 
@@ -176,11 +183,16 @@ class RedisBackend(Backend):
 
         await self._run(work)
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
+    async def erase(
+        self, conversation: str | None, recipient: str | None, *, block: bool = False
+    ) -> ErasureReceipt:
         at = self.now()
         if conversation is not None:
             return await self._run(lambda index: conversations.erase_conversation(index, conversation, at))
-        return await self._run(lambda index: conversations.erase_recipient(index, recipient or "", at))
+        return await self._run(lambda index: conversations.erase_recipient(index, recipient or "", at, block=block))
+
+    async def readmit(self, recipient: str) -> bool:
+        return await self._run(lambda index: conversations.readmit(index, recipient))
 
     async def remove_expired(self, conversation: str, before: datetime) -> ErasureReceipt:
         at = self.now()

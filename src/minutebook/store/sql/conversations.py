@@ -163,8 +163,12 @@ async def fork(
     return new
 
 
-async def erase(tx: SqlTransaction, conversation: str | None, recipient: str | None, at: datetime) -> ErasureReceipt:
+async def erase(
+    tx: SqlTransaction, conversation: str | None, recipient: str | None, at: datetime, *, block: bool
+) -> ErasureReceipt:
     """Delete conversations and their forks with all their rows. Tombstones stay, so that later writes are rejected."""
+    if block and recipient is not None:
+        await headers.block(tx, recipient, at)
     rows = await _lock_with_forks(tx, conversation, recipient)
     keys = [id_hash(tx.tenant, row.conversation.id) for row in rows]
     await tx.execute_many(

@@ -92,6 +92,11 @@ CREATE TABLE tombstone (
     erased_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+CREATE TABLE blocked_recipient (
+    id BLOB PRIMARY KEY,
+    blocked_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE document (
     conversation INTEGER NOT NULL,
     tenant TEXT NOT NULL,

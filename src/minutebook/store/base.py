@@ -287,7 +287,8 @@ class ConversationStore(DocumentOperations, LeaseOperations):
 
         The entries stay in the record and can be loaded, but no view shows them: a fold with reason `rewind` covers them.
         It replaces the folds in its range; a fold that covers entries on both sides of `to` is undone. New entries get the
-        next positions, as always. Tool calls without results are hidden too, so any message may follow.
+        next positions, as always. Tool calls without results are hidden too, so any message may follow. Pins of hidden
+        entries are removed.
 
         Raises:
             VersionConflict: the conversation has another version than expected.

@@ -1,9 +1,13 @@
 """`minutebook erase`: delete conversations permanently."""
 
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
+from uuid import uuid4
 
 import click
 
+from minutebook.cli.commands.gc import unused_conversations
 from minutebook.cli.database import Database, open_database
 from minutebook.cli.exits import Command
 from minutebook.cli.options import (
@@ -16,12 +20,26 @@ from minutebook.cli.options import (
     store_options,
     yes_option,
 )
+from minutebook.cli.progress import count_progress
+from minutebook.errors import ConversationNotFound
+from minutebook.store.expiry import parse_age, sum_of_receipts
+from minutebook.store.types import ErasureReceipt
 
 
 @click.command("erase", cls=Command, short_help="Delete conversations permanently.")
 @click.argument("conversation", metavar="ID", required=False)
 @click.option(
     "--recipient", metavar="R", help="Recipient whose conversations are all deleted. Example: --recipient alice"
+)
+@click.option(
+    "--older-than",
+    "age",
+    metavar="AGE",
+    help="Delete the conversations without a new message for this time: 30d, 12h, 90m. Example: --older-than 365d",
+)
+@flag(
+    "--block",
+    help_text="Also reject new conversations with the recipient, until minutebook readmit. Example: minutebook erase --recipient alice --block",
 )
 @dry_run_option
 @yes_option
@@ -34,22 +52,28 @@ from minutebook.cli.options import (
 def command(
     conversation: str | None,
     recipient: str | None,
+    age: str | None,
+    block: bool,
     dry_run: bool,
     yes: bool,
     vacuum: bool,
     url: str | None,
     tenant: str,
 ) -> None:
-    """Delete conversation ID, or all of a recipient, with their folds, summaries, search index and forks.
+    """Delete conversation ID, all of a recipient, or all old ones, with their folds, summaries, search index and forks.
 
-    This cannot be undone, and the ids cannot be used again. The receipt contains no personal data and may be archived.
+    This cannot be undone, and the ids cannot be used again. The recipient may start new conversations, unless it is
+    blocked. The receipt contains no personal data and may be archived.
 
     Example: minutebook erase --recipient alice --vacuum
     """
-    if (conversation is None) == (recipient is None):
-        raise click.UsageError("Use either the ID of a conversation or --recipient.")
+    if sum(target is not None for target in (conversation, recipient, age)) != 1:
+        raise click.UsageError("Use either the ID of a conversation, --recipient or --older-than.")
+    if block and recipient is None:
+        raise click.UsageError("--block needs --recipient.")
+    before = None if age is None else datetime.now(UTC) - parse_age(age, name="--older-than")
     with open_database(url, tenant) as database:
-        conversations, messages, description = _selection(database, conversation, recipient)
+        conversations, messages, description = _selection(database, conversation, recipient, before)
         if dry_run:
             emit(
                 {"conversations": conversations, "entries": messages, "dry_run": True},
@@ -57,7 +81,11 @@ def command(
             )
             return
         confirm(f"Delete {description} and all forks permanently?", yes=yes)
-        receipt = database.run(database.store.erase(conversation=conversation, recipient=recipient))
+        if before is not None:
+            receipt = _erase_unused(database, before)
+        else:
+            erasure = database.store.erase(conversation=conversation, recipient=recipient, block=block)
+            receipt = database.run(erasure)
         if vacuum:
             database.run(database.store.vacuum())
     erased_at = receipt.erased_at.isoformat()
@@ -72,7 +100,22 @@ def command(
         )
 
 
-def _selection(database: Database, conversation: str | None, recipient: str | None) -> tuple[int, int, str]:
+def _erase_unused(database: Database, before: datetime) -> ErasureReceipt:
+    """Erase the conversations that were not appended to since a time, each in its own transaction."""
+    total = ErasureReceipt(str(uuid4()), datetime.now(UTC), 0, 0, 0, 0)
+    unused = unused_conversations(list(database.conversations()), before)
+    with count_progress("deleting", len(unused), prints_meanwhile=False) as advance:
+        for header in unused:
+            with suppress(ConversationNotFound):  # erased with the conversation that it was forked from
+                if database.run(database.store.header(header.id)).version == header.version:
+                    total = sum_of_receipts(total, database.run(database.store.erase(conversation=header.id)))
+            advance(1)
+    return total
+
+
+def _selection(
+    database: Database, conversation: str | None, recipient: str | None, before: datetime | None
+) -> tuple[int, int, str]:
     """The number of conversations, not counting their forks, the number of their messages, and a description of them.
 
     Raises:
@@ -82,5 +125,9 @@ def _selection(database: Database, conversation: str | None, recipient: str | No
         header = database.run(database.store.header(conversation))
         return 1, header.length, f"conversation {conversation!r} with {header.length:,} messages"
     headers = list(database.conversations(recipient=recipient))
+    if before is not None:
+        headers = unused_conversations(headers, before)
     messages = sum(header.length for header in headers)
+    if before is not None:
+        return len(headers), messages, f"{len(headers):,} old conversations with {messages:,} messages"
     return len(headers), messages, f"all {len(headers):,} conversations of {recipient!r} with {messages:,} messages"

@@ -201,7 +201,7 @@ def _age(text: str) -> timedelta:
 def _expire(age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes: bool, vacuum: bool) -> None:
     """Delete the conversations that have expired, or only count them."""
     with open_database(url, tenant) as database:
-        expired = _expired(list(database.conversations()), datetime.now(UTC) - age)
+        expired = unused_conversations(list(database.conversations()), datetime.now(UTC) - age)
         conversations, messages = len(expired), sum(header.length - header.first for header in expired)
         if conversations and not dry_run:
             confirm(f"Delete {conversations:,} conversations with {messages:,} messages permanently?", yes=yes)
@@ -217,7 +217,7 @@ def _expire(age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes:
         _print_vacuum_advice(vacuum=vacuum)
 
 
-def _expired(headers: Sequence[ConversationHeader], before: datetime) -> list[ConversationHeader]:
+def unused_conversations(headers: Sequence[ConversationHeader], before: datetime) -> list[ConversationHeader]:
     """The conversations that, with all their forks, were last appended to before a time."""
     origins = {header.id: header.origin.conversation for header in headers if header.origin is not None}
     in_use: set[str] = set()

@@ -157,9 +157,9 @@ class ConversationCalls(ConversationRecord):
         """Give the record to a run. Until the run ends, other tasks that need the record read their own."""
         async with self._lock:
             source = await self._synchronize()
-            interrupted = self._interrupted_results(source.record, ())
+            interrupted = self._interrupted_results(source, ())
             self._warn_interrupted(interrupted)
-            first_messages = [*self._first_messages(source.record), *interrupted]
+            first_messages = [*self._first_messages(source), *interrupted]
             source.extend(first_messages)
             self._run = RunRecord(
                 self.store,

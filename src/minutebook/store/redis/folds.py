@@ -120,7 +120,7 @@ async def rewind(
             folds[number] = changed[number] = rewind_fold(header, to, reason, at)
             active = active_starts(folds)
             inactive = [other for other in folds if other not in active]
-            if await _write(index, row, changed, inactive, active, header=after):
+            if await _write(index, row, changed, inactive, active, header=after, unpinned_from=to):
                 return after
 
 
@@ -153,16 +153,17 @@ async def _write(
     *,
     purged_before: int | None = None,
     header: ConversationHeader | None = None,
+    unpinned_from: int = 0,
 ) -> bool:
     """Write folds and which are active; return False if the folds have changed since `row` was read.
 
-    With a new header, also False if the version has changed.
+    With a new header, also False if the version has changed, and the pins from a position on are removed.
     """
     conversation = row.conversation.id
     fields = [] if header is None else append_fields(header)
     args: list[Value] = [row.nonce, row.fold_changes, "" if purged_before is None else purged_before]
-    args += ["" if header is None else row.conversation.version, *fold_args(folds), len(inactive), *inactive]
-    args += [*active_args(active), len(fields), *fields]
+    args += ["" if header is None else row.conversation.version, unpinned_from, *fold_args(folds)]
+    args += [len(inactive), *inactive, *active_args(active), len(fields), *fields]
     reply = await index.run_script("write_folds", conversation, *args)
     if purged_before is not None or header is not None:
         index.engine.rows.pop((index.tenant, conversation), None)

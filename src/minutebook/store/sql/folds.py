@@ -97,6 +97,7 @@ async def rewind(
     while cut := [fold for fold in await load_active_folds(tx, row, to, header.length) if fold.start < to]:
         await undo(tx, row, cut[0].id, at)
     await _insert(tx, row, rewind_fold(header, to, reason, at))
+    await tx.execute("DELETE FROM pin WHERE conversation = ? AND position >= ?", row.number, to)
     update = (
         "UPDATE conversation SET version = ?, lead = ?, open_at = NULL, open_calls = NULL, updated_at = ? WHERE number = ?"
     )

@@ -19,6 +19,8 @@ class RewindContract:
     @scenario
     async def test_a_rewind_hides_the_entries_after_it_and_keeps_them_readable(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("one", "two", "three", "four"))
+        await store.pin("a", 1)
+        await store.pin("a", 2)
 
         header = await store.rewind("a", 2, expected_version=1)
         await store.append("a", text_entries("five"), expected_version=2)
@@ -27,6 +29,7 @@ class RewindContract:
         assert await store.header("a") != header
         assert await shown_texts(store, "a") == ["one", "two", "five"]
         assert texts((await store.load("a")).entries) == ["one", "two", "three", "four", "five"]
+        assert (await store.load("a")).pins == {1}
         assert [stored.fold.reason for stored in await store.folds("a")] == ["rewind"]
 
     @scenario

@@ -33,6 +33,8 @@ class WriteConnection:
     """
 
     connection: apsw.Connection
+    busy_handler: BusyHandler = field(default_factory=BusyHandler)
+    """Decides how long the connection waits for a lock of another process."""
     conversations: dict[tuple[str, str], ConversationRow] = field(default_factory=dict)
     """(tenant, id) → the conversation's row."""
     sources: dict[tuple[str | None, str | None], int | None] = field(default_factory=dict)
@@ -218,7 +220,7 @@ class Committer:
         except BaseException:
             connection.close()
             raise
-        writable = WriteConnection(connection)
+        writable = WriteConnection(connection, self.busy_handler)
         self._file = file_identity(self._path)
         writable.connection.set_wal_hook(self._on_wal_commit)
         self._writable = writable

@@ -434,9 +434,13 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         """
         return await import_lines(self, lines)
 
-    async def vacuum(self) -> None:
-        """Remove deleted data from the files of the database and free its space. Can be slow; run it rarely."""
-        await self.backend.vacuum()
+    async def vacuum(self, *, rewrite: bool = False) -> None:
+        """Free the space of deleted data, while others read and write. Run it after an erasure.
+
+        On SQLite and Redis no deleted data remains in the files then. On PostgreSQL it may remain in the free space of a
+        table until new rows overwrite it. `rewrite` writes PostgreSQL's tables anew without it; writers wait meanwhile.
+        """
+        await self.backend.vacuum(rewrite=rewrite)
 
     async def close(self) -> None:
         """Finish running operations and close files and connections, for the handles of all tenants."""

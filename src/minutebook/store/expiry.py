@@ -112,8 +112,8 @@ class ExpiringBackend(Backend):
     async def close(self) -> None:
         await self._inner.close()
 
-    async def vacuum(self) -> None:
-        await self._inner.vacuum()
+    async def vacuum(self, *, rewrite: bool = False) -> None:
+        await self._inner.vacuum(rewrite=rewrite)
 
     async def expire(self) -> ErasureReceipt:
         cursor: str | None = self._first_cursor()

@@ -45,7 +45,11 @@ from minutebook.store.types import ErasureReceipt
 @yes_option
 @flag(
     "--vacuum",
-    help_text="Rewrite the database files so that no deleted data remains on disk. Can be slow. Example: minutebook erase --recipient alice --vacuum",
+    help_text="Free the space of deleted data, while others use the database. Example: minutebook erase --recipient alice --vacuum",
+)
+@flag(
+    "--rewrite",
+    help_text="Rewrite PostgreSQL's tables too, so that no deleted data remains in their files. Writers wait meanwhile. Example: minutebook erase --recipient alice --rewrite",
 )
 @store_options
 @json_option("Print the receipt as JSON. Example: minutebook erase order-17 --yes --json")
@@ -57,6 +61,7 @@ def command(
     dry_run: bool,
     yes: bool,
     vacuum: bool,
+    rewrite: bool,
     url: str | None,
     tenant: str,
 ) -> None:
@@ -69,6 +74,7 @@ def command(
     """
     if sum(target is not None for target in (conversation, recipient, age)) != 1:
         raise click.UsageError("Use either the ID of a conversation, --recipient or --older-than.")
+    vacuum = vacuum or rewrite
     if block and recipient is None:
         raise click.UsageError("--block needs --recipient.")
     before = None if age is None else datetime.now(UTC) - parse_age(age, name="--older-than")
@@ -87,7 +93,7 @@ def command(
             erasure = database.store.erase(conversation=conversation, recipient=recipient, block=block)
             receipt = database.run(erasure)
         if vacuum:
-            database.run(database.store.vacuum())
+            database.run(database.store.vacuum(rewrite=rewrite))
     erased_at = receipt.erased_at.isoformat()
     emit(
         {**asdict(receipt), "erased_at": erased_at, "vacuumed": vacuum},

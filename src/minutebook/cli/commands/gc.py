@@ -61,7 +61,11 @@ _PERSISTENCE_OF: Final = {"name,status": "trimmed", "name": "none"}
 @yes_option
 @flag(
     "--vacuum",
-    help_text="Rewrite the database files so that no deleted data remains on disk. Can be slow. Example: minutebook gc --vacuum",
+    help_text="Free the space of deleted data, while others use the database. Example: minutebook gc --vacuum",
+)
+@flag(
+    "--rewrite",
+    help_text="Rewrite PostgreSQL's tables too, so that no deleted data remains in their files. Writers wait meanwhile. Example: minutebook gc --rewrite",
 )
 @store_options
 @json_option("Print the changes per conversation and the totals as JSON. Example: minutebook gc --json")
@@ -74,6 +78,7 @@ def command(
     dry_run: bool,
     yes: bool,
     vacuum: bool,
+    rewrite: bool,
     url: str | None,
     tenant: str,
 ) -> None:
@@ -91,11 +96,12 @@ def command(
         raise click.UsageError(
             f"--keep {keep} means --tool-persistence {_PERSISTENCE_OF[keep]}; use one of the two options."
         )
+    vacuum = vacuum or rewrite
     if vacuum and dry_run:
         raise click.UsageError("--vacuum cannot be combined with --dry-run.")
     if age is not None:
         _require_no_trim_options()
-        _expire(_age(age), url, tenant, dry_run=dry_run, yes=yes, vacuum=vacuum)
+        _expire(_age(age), url, tenant, dry_run=dry_run, yes=yes, vacuum=vacuum, rewrite=rewrite)
         return
     persistence = persistence or _PERSISTENCE_OF[keep or "name,status"]
     kept_parts = Persistence.NAME if persistence == "none" else Persistence.STATUS
@@ -111,7 +117,7 @@ def command(
         if not dry_run:
             results = trim(write=True)
         if vacuum:
-            database.run(database.store.vacuum())
+            database.run(database.store.vacuum(rewrite=rewrite))
     rows = [
         {"id": name, "trimmed": result.trimmed, "freed_bytes": result.freed_bytes} for name, result in results.items()
     ]
@@ -198,7 +204,9 @@ def _age(text: str) -> timedelta:
     return age
 
 
-def _expire(age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes: bool, vacuum: bool) -> None:
+def _expire(
+    age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes: bool, vacuum: bool, rewrite: bool
+) -> None:
     """Delete the conversations that have expired, or only count them."""
     with open_database(url, tenant) as database:
         expired = unused_conversations(list(database.conversations()), datetime.now(UTC) - age)
@@ -209,7 +217,7 @@ def _expire(age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes:
             receipt = database.run(database.store.with_expiry(age).expire())
             conversations, messages = receipt.conversations, receipt.entries
         if vacuum:
-            database.run(database.store.vacuum())
+            database.run(database.store.vacuum(rewrite=rewrite))
     action = "would be deleted" if dry_run else "deleted"
     summary = {"expired": conversations, "messages": messages, "dry_run": dry_run}
     emit({"summary": summary}, f"{conversations:,} conversations with {messages:,} messages {action}")

@@ -51,7 +51,7 @@ async def encrypt_in_place(store: SqliteStore, key: bytes, advance: Callable[[in
     if recorded != master_keys.current_id:
         await backend.write(_delete_index)
         await backend.set_setting(marker.SETTING, master_keys.current_id)
-        await backend.vacuum()
+        await backend.vacuum(rewrite=True)
     return count
 
 

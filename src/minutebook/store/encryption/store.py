@@ -116,11 +116,11 @@ class EncryptedBackend(Backend):
         if self._has_separate_key_store:
             await self._key_store.close()
 
-    async def vacuum(self) -> None:
+    async def vacuum(self, *, rewrite: bool = False) -> None:
         """Vacuum the store, and the store of the keys if it is a separate one."""
-        await self._inner.vacuum()
+        await self._inner.vacuum(rewrite=rewrite)
         if self._has_separate_key_store:
-            await self._key_store.vacuum()
+            await self._key_store.vacuum(rewrite=rewrite)
 
     async def append(self, command: AppendCommand) -> int:
         """Append entries, encrypted for the positions at the end of the record. Retry if the record has grown meanwhile."""

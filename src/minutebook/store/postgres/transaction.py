@@ -72,10 +72,11 @@ class PostgresTransaction(SqlTransaction):
         """Also deletes their search index and pending jobs, and marks the table of headers for the next vacuum."""
         await entries.delete(self.conn, [row.number for row in rows], 0, entries.MAX_POSITION)
         ranges = [(self.tenant, row.number << KEY_SHIFT, (row.number + 1) << KEY_SHIFT) for row in rows]
-        await self.execute_many(search.DELETE, ranges)
-        await self.execute("SELECT mark_removed(ARRAY['minutebook.conversation'::regclass::oid])")
-        if (await self.rows("SELECT to_regprocedure('minutebook_jobs.cancel(text[])') IS NOT NULL"))[0][0]:
-            await self.execute("SELECT minutebook_jobs.cancel(?::text[])", [row.conversation.id for row in rows])
+        await self.query(
+            *((search.DELETE, values) for values in ranges),
+            ("SELECT mark_removed(ARRAY['minutebook.conversation'::regclass::oid])", ()),
+            ("SELECT cancel_jobs(?::text[])", ([row.conversation.id for row in rows],)),
+        )
 
     async def write_tokens(self, key: int, tokens: str) -> None:
         await self.execute_many(search.INSERT, [(key, *part) for part in enumerate(search.parts(tokens))])

@@ -88,7 +88,7 @@ class RedisBackend(Backend):
         """Run a coroutine function on the engine's loop."""
         return await self._engine.run(lambda: work(self.index))
 
-    async def vacuum(self) -> None:
+    async def vacuum(self, *, rewrite: bool = False) -> None:  # noqa: ARG002 - the files are always rewritten
         """Remove expired ids and documents, and have the server rewrite its files without the erased data.
 
         The server's memory is not overwritten: Redis does that when it allocates the freed memory again.

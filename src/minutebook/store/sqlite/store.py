@@ -183,7 +183,7 @@ class SqliteBackend(SqlBackend):
     async def close(self) -> None:
         await self._engine.close()
 
-    async def vacuum(self) -> None:
+    async def vacuum(self, *, rewrite: bool = False) -> None:  # noqa: ARG002 - nothing is left without it
         """Remove deleted data from the search index, the file and the log, in small steps beside other writers.
 
         Raises:

@@ -259,6 +259,17 @@ AS $$
     WHERE recipient_hash IS NOT NULL ORDER BY recipient_hash
 $$;
 
+-- Deletes the waiting jobs of conversations, if the database has a queue of jobs (jobs.sql).
+CREATE FUNCTION minutebook.cancel_jobs(conversations text[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF to_regprocedure('minutebook_jobs.cancel(text[])') IS NOT NULL THEN
+        EXECUTE 'SELECT minutebook_jobs.cancel($1)' USING conversations;
+    END IF;
+END
+$$;
+
 -- Writes a group of appends completely, or raises serialization_failure if the database is not in the state that the
 -- client assumes: each header must have the version that the client saw, each lease must be the newest one,
 -- and idempotency keys and documents must be new unless the client says otherwise. Returns the conversation numbers.

@@ -1,6 +1,8 @@
 """`minutebook gc`: delete the arguments and results of old tool calls, or conversations that are no longer used."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -23,10 +25,12 @@ from minutebook.cli.options import (
 from minutebook.cli.progress import count_progress
 from minutebook.conversation.config import Persistence
 from minutebook.conversation.trimming import TrimResult, trim_all
-from minutebook.errors import MissingSetting
+from minutebook.errors import ConversationNotFound, MissingSetting
 from minutebook.store.expiry import parse_age
 from minutebook.store.types import ConversationHeader
 
+BATCH: Final = 32
+"""Number of conversations that are trimmed at the same time."""
 _PERSISTENCE_OF: Final = {"name,status": "trimmed", "name": "none"}
 """Value of --keep → the same setting of the configuration."""
 
@@ -143,21 +147,31 @@ def _trim(
     write: bool,
 ) -> dict[str, TrimResult]:
     """Trim the conversations, or only count what would be trimmed. Returns the results of those with old tool data."""
-    results = {}
-    total = sum(header.length - header.first for header in headers)
+    results: dict[str, TrimResult] = {}
+    long = [header for header in headers if header.turns > older_than_turns]
+    total = sum(header.length - header.first for header in long)
     with count_progress("trimming" if write else "counting", total, prints_meanwhile=False) as advance:
-        for header in headers:
-            trimming = trim_all(
-                database.store,
-                header.id,
-                older_than_turns=older_than_turns,
-                persistence=persistence,
-                write=write,
-                advance=advance,
-            )
-            result = database.run(trimming)
-            if result.trimmed:
-                results[header.id] = result
+
+        async def trim(header: ConversationHeader) -> TrimResult:
+            with suppress(ConversationNotFound):  # erased meanwhile
+                return await trim_all(
+                    database.store,
+                    header.id,
+                    older_than_turns=older_than_turns,
+                    persistence=persistence,
+                    write=write,
+                    advance=advance,
+                )
+            return TrimResult()
+
+        async def trim_batch(batch: Sequence[ConversationHeader]) -> list[TrimResult]:
+            return await asyncio.gather(*map(trim, batch))
+
+        for start in range(0, len(long), BATCH):
+            batch = long[start : start + BATCH]
+            for header, result in zip(batch, database.run(trim_batch(batch)), strict=True):
+                if result.trimmed:
+                    results[header.id] = result
     return results
 
 

@@ -71,7 +71,9 @@ async def measure_waits(store: ConversationStore, engine: str, conversations: in
         *_, p99 = quantiles(measured, n=100)
         if name != "nothing":
             slowest = max(slowest, p99)
-        table.rows.append([name, f"{len(measured):,}", *map(time_of, (sorted(measured)[len(measured) // 2], p99, took))])
+        table.rows.append(
+            [name, f"{len(measured):,}", *map(time_of, (sorted(measured)[len(measured) // 2], p99, took))]
+        )
     table.notes.append(f"{WRITERS} tasks append to their own conversations in the process that does the work.")
     claim = f"{engine}: no append waits longer than {time_of(MAX_WAIT_SECONDS)} (p99) during gc, erase or vacuum"
     return table, Target(claim, time_of(slowest), slowest <= MAX_WAIT_SECONDS)

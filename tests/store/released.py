@@ -53,7 +53,9 @@ async def contents(store):
             [(fold.start, fold.stop, fold.reason) for fold in loaded.folds],
             sorted(loaded.pins),
         ]
-    found["hits"] = [(hit.conversation, hit.position) for hit in (await store.search('"question 1" OR 京の OR large')).items]
+    found["hits"] = [
+        (hit.conversation, hit.position) for hit in (await store.search('"question 1" OR 京の OR large')).items
+    ]
     found["document"] = dict((await store.document("note", "n")).body)
     found["other"] = (await store.for_tenant("other").load("order-1")).messages
     return found

@@ -208,9 +208,7 @@ class Backend(ABC):
     async def search(self, query: SearchQuery) -> Page[SearchHit]: ...
 
     @abstractmethod
-    async def erase(
-        self, conversation: str | None, recipient: str | None, *, block: bool = False
-    ) -> ErasureReceipt:
+    async def erase(self, conversation: str | None, recipient: str | None, *, block: bool = False) -> ErasureReceipt:
         """Exactly one of the first two arguments is not None. `block` needs a recipient."""
 
     @abstractmethod

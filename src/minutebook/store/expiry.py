@@ -170,9 +170,7 @@ class ExpiringBackend(Backend):
         await self._remove_if_expired(new_id)
         return await self._inner.fork(conversation, new_id, at)
 
-    async def rewind(
-        self, conversation: str, to: int, expected_version: int | None, reason: str
-    ) -> ConversationHeader:
+    async def rewind(self, conversation: str, to: int, expected_version: int | None, reason: str) -> ConversationHeader:
         await self._remove_if_expired(conversation)
         return await self._inner.rewind(conversation, to, expected_version, reason)
 
@@ -204,9 +202,7 @@ class ExpiringBackend(Backend):
         expired = {name for name in {hit.conversation for hit in page.items} if await self._remove_if_expired(name)}
         return Page(tuple(hit for hit in page.items if hit.conversation not in expired), page.cursor)
 
-    async def erase(
-        self, conversation: str | None, recipient: str | None, *, block: bool = False
-    ) -> ErasureReceipt:
+    async def erase(self, conversation: str | None, recipient: str | None, *, block: bool = False) -> ErasureReceipt:
         """Erase conversations, also expired ones that were not removed yet."""
         return await self._inner.erase(conversation, recipient, block=block)
 

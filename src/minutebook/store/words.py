@@ -16,7 +16,9 @@ from minutebook.errors import InvalidSetting, MissingExtra
 MAX_WORD_CHARACTERS: Final = 64
 """Longer runs are data, such as an image in base64, and not words that a user searches for."""
 _ASCII_WORD: Final = re.compile("[0-9a-z]+")
-_ASCII_FOLDS: Final = bytes(ord(chr(code).lower()) if chr(code).isalnum() else ord(" ") for code in range(128)) + bytes(128)
+_ASCII_FOLDS: Final = bytes(ord(chr(code).lower()) if chr(code).isalnum() else ord(" ") for code in range(128)) + bytes(
+    128
+)
 """Byte → the lower-case letter or digit, or a space."""
 _SINGLE_CHARACTERS: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u3098\u309b-\u30ff\u3100-\u318f\u31f0-\u31ff"

@@ -222,7 +222,12 @@ class ConversationRecord:
     def _interrupted_results(self, source: ViewSource, new: Sequence[Message]) -> list[Message]:
         """Results for the calls that a process which was killed has left without, unless the new messages have them."""
         record = source.record
-        if not record.open_calls or _is_rewound(source) or (new and is_result(new[0])) or self._own_calls.issuperset(record.open_calls):
+        if (
+            not record.open_calls
+            or _is_rewound(source)
+            or (new and is_result(new[0]))
+            or self._own_calls.issuperset(record.open_calls)
+        ):
             return []
         return list(map(interrupted_result, record.open_calls))
 

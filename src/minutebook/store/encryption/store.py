@@ -249,9 +249,7 @@ class EncryptedBackend(Backend):
         """Fork a conversation. The fork has the same data key."""
         return await self._decrypt_header(await self._inner.fork(conversation, new_id, at))
 
-    async def rewind(
-        self, conversation: str, to: int, expected_version: int | None, reason: str
-    ) -> ConversationHeader:
+    async def rewind(self, conversation: str, to: int, expected_version: int | None, reason: str) -> ConversationHeader:
         return await self._decrypt_header(await self._inner.rewind(conversation, to, expected_version, reason))
 
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
@@ -276,9 +274,7 @@ class EncryptedBackend(Backend):
     async def search_mode(self) -> str:
         return await self._inner.search_mode()
 
-    async def erase(
-        self, conversation: str | None, recipient: str | None, *, block: bool = False
-    ) -> ErasureReceipt:
+    async def erase(self, conversation: str | None, recipient: str | None, *, block: bool = False) -> ErasureReceipt:
         """Erase conversations. Erasing a recipient also destroys the data key."""
         first = await self._inner.erase(conversation, recipient, block=block)
         if recipient is None:

@@ -135,7 +135,9 @@ class AppendPlan:
         names = {id_hash(conn.tenant, name): name for name in conversations}
         leased = [id_hash(conn.tenant, command.conversation) for command in commands if command.lease is not None]
         documents = sorted({(document.kind, document.id) for command in commands for document in command.documents})
-        recipients = sorted({recipient_hash(conn.tenant, command.recipient or command.conversation) for command in commands})
+        recipients = sorted(
+            {recipient_hash(conn.tenant, command.recipient or command.conversation) for command in commands}
+        )
         # Every process locks in the order of ids, so there is no deadlock.
         _, header_rows, used_keys, erased, blocked, leases, *document_rows = await conn.query(
             (_LOCK_RECIPIENTS, (sorted(map(recipient_lock, recipients)),)),

@@ -132,9 +132,7 @@ async def readmit(index: TenantIndex, recipient: str) -> bool:
     """Allow new conversations with a blocked recipient; return whether it was blocked."""
     client = index.engine.client
     await index.engine.send(client.srem(index.keys.erased(recipient), "blocked"))
-    return bool(
-        await index.engine.send(client.srem(index.keys.index.blocked, recipient_hash(index.tenant, recipient)))
-    )
+    return bool(await index.engine.send(client.srem(index.keys.index.blocked, recipient_hash(index.tenant, recipient))))
 
 
 async def _erase(index: TenantIndex, recipient: str, conversation: str | None, at: datetime) -> ErasureReceipt:

@@ -112,7 +112,9 @@ async def rewind(
             if after is header:
                 return header
             changed: NumberedFolds = {}
-            while cut := [number for number, start in active_starts(folds).items() if start < to < folds[number].fold.stop]:
+            while cut := [
+                number for number, start in active_starts(folds).items() if start < to < folds[number].fold.stop
+            ]:
                 if folds[cut[0]].sealed:
                     raise FoldConflict(conversation, folds[cut[0]].fold.id, SEALED, "it can no longer be undone")
                 folds[cut[0]] = changed[cut[0]] = replace(folds[cut[0]], undone_at=at)

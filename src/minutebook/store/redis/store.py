@@ -135,9 +135,7 @@ class RedisBackend(Backend):
     async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
         return await self._run(lambda index: conversations.fork(index, conversation, new_id, at, self.now()))
 
-    async def rewind(
-        self, conversation: str, to: int, expected_version: int | None, reason: str
-    ) -> ConversationHeader:
+    async def rewind(self, conversation: str, to: int, expected_version: int | None, reason: str) -> ConversationHeader:
         return await self._run(
             lambda index: folds.rewind(index, conversation, to, expected_version, reason, self.now())
         )
@@ -183,9 +181,7 @@ class RedisBackend(Backend):
 
         await self._run(work)
 
-    async def erase(
-        self, conversation: str | None, recipient: str | None, *, block: bool = False
-    ) -> ErasureReceipt:
+    async def erase(self, conversation: str | None, recipient: str | None, *, block: bool = False) -> ErasureReceipt:
         at = self.now()
         if conversation is not None:
             return await self._run(lambda index: conversations.erase_conversation(index, conversation, at))

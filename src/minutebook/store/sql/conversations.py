@@ -186,9 +186,7 @@ async def remove_expired(tx: SqlTransaction, conversation: str, before: datetime
     return await _delete(tx, rows if has_expired else [], at)
 
 
-async def _delete(
-    tx: SqlTransaction, rows: list[ConversationRow], at: datetime, *statements: Query
-) -> ErasureReceipt:
+async def _delete(tx: SqlTransaction, rows: list[ConversationRow], at: datetime, *statements: Query) -> ErasureReceipt:
     """Delete all rows of conversations, and run other statements, in as few round trips as possible."""
     entry_count = sum(row.conversation.length - row.conversation.first for row in rows)
     fold_count = pin_count = 0

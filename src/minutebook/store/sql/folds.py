@@ -98,9 +98,7 @@ async def rewind(
         await undo(tx, row, cut[0].id, at)
     await _insert(tx, row, rewind_fold(header, to, reason, at))
     await tx.execute("DELETE FROM pin WHERE conversation = ? AND position >= ?", row.number, to)
-    update = (
-        "UPDATE conversation SET version = ?, lead = ?, open_at = NULL, open_calls = NULL, updated_at = ? WHERE number = ?"
-    )
+    update = "UPDATE conversation SET version = ?, lead = ?, open_at = NULL, open_calls = NULL, updated_at = ? WHERE number = ?"
     await tx.execute(update, after.version, after.lead, microseconds(at), row.number)
     return after
 

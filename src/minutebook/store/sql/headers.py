@@ -107,9 +107,7 @@ async def insert(
     )
     statement = _insert_statement(tuple(extra_columns))
     blocked_query = ("SELECT 1 FROM blocked_recipient WHERE id = ?", (recipient_hash(tx.tenant, header.recipient),))
-    blocked, inserted, tombstones = await tx.query(
-        blocked_query, (statement, values), _tombstone_query(tx, header.id)
-    )
+    blocked, inserted, tombstones = await tx.query(blocked_query, (statement, values), _tombstone_query(tx, header.id))
     if blocked:
         raise RecipientBlocked(header.recipient)
     if tombstones or not inserted:

@@ -33,7 +33,7 @@ def write_rows(db: apsw.Connection, rows: Iterable[tuple[int, str]], pending_cha
     if pending_characters <= MAX_PENDING_CHARACTERS:
         db.executemany(_INSERT_PENDING, rows)
         return pending_characters
-    rows += db.execute("SELECT key, words FROM pending_word").fetchall()
+    rows += [(int(key), str(tokens)) for key, tokens in db.execute("SELECT key, words FROM pending_word")]
     db.execute("DELETE FROM pending_word")
     db.executemany(INSERT, sorted(rows))  # FTS5 writes all its pages again for a row that is not after the last one
     return 0

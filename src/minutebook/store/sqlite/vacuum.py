@@ -51,9 +51,9 @@ def _merge(db: apsw.Connection, pages: int) -> bool:
 
 def _free(db: apsw.Connection) -> bool:
     """Remove unused pages from the end of the file; return whether there are more."""
-    before = db.execute("PRAGMA freelist_count").get
+    before = int(db.execute("PRAGMA freelist_count").get)
     db.execute(f"PRAGMA incremental_vacuum({FREE_PAGES})").fetchall()
-    return 0 < db.execute("PRAGMA freelist_count").get < before
+    return 0 < int(db.execute("PRAGMA freelist_count").get) < before
 
 
 def _empty_log(writable: WriteConnection) -> bool:

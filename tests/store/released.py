@@ -43,7 +43,7 @@ async def fill(store):
 
 async def contents(store):
     """What a user finds in a database that `fill` has filled."""
-    headers = [header for header in (await store.list()).items]
+    headers = (await store.list()).items
     found = {}
     for header in sorted(headers, key=lambda header: header.id):
         loaded = await store.load(header.id)

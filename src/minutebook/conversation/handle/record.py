@@ -164,7 +164,7 @@ class ConversationRecord:
         # The id of a keyed append depends on the key, so that a repeated append can find the entries of the first.
         append_id = uuid4() if idempotency_key is None else uuid5(NAMESPACE_OID, f"{self.id}\n{idempotency_key}")
         for _ in range(ATTEMPTS):
-            interrupted = self._interrupted_results(source, new)
+            interrupted = [] if is_rewound(source) else self._interrupted_results(source.record, new)
             added = [*self._first_messages(source), *interrupted, *new]
             try:
                 version = await self.store.append(
@@ -216,18 +216,12 @@ class ConversationRecord:
         return positions[-1] if positions else loaded.start - 1
 
     def _first_messages(self, source: ViewSource) -> list[Message]:
-        is_empty = not len(source.record) or (_is_rewound(source) and source.folds[-1].start == 0)
+        is_empty = not len(source.record) or (is_rewound(source) and source.folds[-1].start == 0)
         return [{"role": "system", "content": self._system}] if self._system is not None and is_empty else []
 
-    def _interrupted_results(self, source: ViewSource, new: Sequence[Message]) -> list[Message]:
+    def _interrupted_results(self, record: Transcript, new: Sequence[Message]) -> list[Message]:
         """Results for the calls that a process which was killed has left without, unless the new messages have them."""
-        record = source.record
-        if (
-            not record.open_calls
-            or _is_rewound(source)
-            or (new and is_result(new[0]))
-            or self._own_calls.issuperset(record.open_calls)
-        ):
+        if not record.open_calls or (new and is_result(new[0])) or self._own_calls.issuperset(record.open_calls):
             return []
         return list(map(interrupted_result, record.open_calls))
 
@@ -242,7 +236,7 @@ class ConversationRecord:
             self._own_calls = frozenset(call_ids(message)) or self._own_calls
 
 
-def _is_rewound(source: ViewSource) -> bool:
+def is_rewound(source: ViewSource) -> bool:
     """Whether the last message is hidden, so that nothing was appended since a rewind."""
     last = source.folds[-1] if source.folds else None
     return last is not None and last.stop == len(source.record) and last.reason in {REWIND, CLEAR}

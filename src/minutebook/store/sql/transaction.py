@@ -104,7 +104,7 @@ class SqlTransaction(ABC):
     async def execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Execute a statement for each of these values; return the total number of changed rows."""
 
-    async def lock_recipient(self, recipient: str) -> None:
+    async def lock_recipient(self, recipient: str) -> None:  # noqa: B027 - SQLite has one writer
         """Wait until no other transaction creates a conversation with a recipient, and let none begin to."""
 
     @abstractmethod

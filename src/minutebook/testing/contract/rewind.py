@@ -7,7 +7,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.testing.contract.samples import expect_error, scenario, summary_fold, text_entries, texts, turns
 
 
-async def shown_texts(store: ConversationStore, conversation: str) -> list[object]:
+async def view_texts(store: ConversationStore, conversation: str) -> list[object]:
     """What a view of the whole conversation shows."""
     loaded = await store.load(conversation, last_turns=100, folded=True)
     return [message.get("content") for _, message in loaded.shown()]
@@ -27,7 +27,7 @@ class RewindContract:
 
         assert (header.version, header.length) == (2, 4)
         assert await store.header("a") != header
-        assert await shown_texts(store, "a") == ["one", "two", "five"]
+        assert await view_texts(store, "a") == ["one", "two", "five"]
         assert texts((await store.load("a")).entries) == ["one", "two", "three", "four", "five"]
         assert (await store.load("a")).pins == {1}
         assert [stored.fold.reason for stored in await store.folds("a")] == ["rewind"]
@@ -48,10 +48,10 @@ class RewindContract:
         await store.pin("a", 6)
 
         await store.clear("a")
-        assert await shown_texts(store, "a") == []
+        assert await view_texts(store, "a") == []
         await store.append("a", text_entries("new"))
 
-        assert await shown_texts(store, "a") == ["new"]
+        assert await view_texts(store, "a") == ["new"]
 
     @scenario
     async def test_a_system_message_after_clear_is_a_leading_one(self, store: ConversationStore) -> None:
@@ -92,7 +92,7 @@ class RewindContract:
         await store.append("a", text_entries("something else"))
 
         assert (await store.header("a")).open_calls == ()
-        assert (await shown_texts(store, "a"))[-1] == "something else"
+        assert (await view_texts(store, "a"))[-1] == "something else"
         (stored,) = await store.folds("a")
         await expect_error(FoldConflict, store.undo_fold("a", stored.fold.id))
 
@@ -104,7 +104,7 @@ class RewindContract:
 
         await store.rewind("a", 2)
 
-        assert await shown_texts(store, "a") == ["0", "1"]
+        assert await view_texts(store, "a") == ["0", "1"]
 
     @scenario
     async def test_a_fold_over_purged_entries_is_shown_again(self, store: ConversationStore) -> None:
@@ -116,7 +116,7 @@ class RewindContract:
 
         await store.rewind("a", 3)
 
-        assert await shown_texts(store, "a") == ["[f: entries 0 to 2]", "2"]
+        assert await view_texts(store, "a") == ["[f: entries 0 to 2]", "2"]
 
     @scenario
     async def test_undoing_a_rewind_shows_the_entries_again(self, store: ConversationStore) -> None:
@@ -126,7 +126,7 @@ class RewindContract:
 
         await store.undo_fold("a", stored.fold.id)
 
-        assert await shown_texts(store, "a") == ["one", "two", "three"]
+        assert await view_texts(store, "a") == ["one", "two", "three"]
 
     @scenario
     async def test_one_of_two_concurrent_rewinds_wins(self, store: ConversationStore) -> None:
@@ -151,7 +151,7 @@ class RewindContract:
 
         await store.for_tenant("other").import_(lines)
 
-        assert await shown_texts(store.for_tenant("other"), "a") == ["one", "four"]
+        assert await view_texts(store.for_tenant("other"), "a") == ["one", "four"]
 
     @scenario
     async def test_an_append_with_the_version_before_a_rewind_is_rejected(self, store: ConversationStore) -> None:

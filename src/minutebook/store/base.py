@@ -438,7 +438,7 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         """Free the space of deleted data, while others read and write. Run it after an erasure.
 
         On SQLite and Redis no deleted data remains in the files then. On PostgreSQL it may remain in the free space of a
-        table until new rows overwrite it. `rewrite` writes PostgreSQL's tables anew without it; writers wait meanwhile.
+        table until new rows overwrite it. `rewrite` rewrites PostgreSQL's tables without it; writers wait meanwhile.
         """
         await self.backend.vacuum(rewrite=rewrite)
 

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from bench import scale_length
+from bench import scale_length, waiting
 from bench.report import Part, Table, Target, progress, time_of, times
 from minutebook import ConversationStore, Fold, open_store
 from minutebook.errors import ConversationNotFound
@@ -60,6 +60,14 @@ async def _measure(sizes: Sequence[int], engines: Sequence[str]) -> Part:
         results = [await _measure_size(engine, size) for size in sizes]
         _report(part, engine, results)
         part.tables.append(await _index_sizes(engine, min(sizes)))
+        async with open_empty(engine) as (store, url):
+            await import_conversations(store, min(sizes))
+            results_of_waits = [await waiting.measure_waits(store, engine, min(sizes) // MESSAGES)]
+            if engine == "PostgreSQL":
+                results_of_waits.append(await waiting.measure_erasures(url))
+        for table, target in results_of_waits:
+            part.tables.append(table)
+            part.targets.append(target)
     if "PostgreSQL" in engines:
         part.tables.append(await _round_trips())
     return part

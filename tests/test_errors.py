@@ -143,6 +143,10 @@ EXAMPLES = [
     ),
     (errors.ConversationErased("alice"), "conversation 'alice' was erased; use another id"),
     (
+        errors.RecipientBlocked("alice"),
+        "recipient 'alice' was erased and is blocked; call readmit to allow new conversations with it",
+    ),
+    (
         errors.VersionConflict("alice", 7, 5),
         "conversation 'alice' is at version 7, not 5; load it again and retry",
     ),

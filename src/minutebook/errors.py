@@ -449,6 +449,13 @@ class ConversationErased(ConversationNotFound):
     template = "conversation {conversation!r} was erased; use another id"
 
 
+class RecipientBlocked(MinutebookError):
+    """The recipient was erased with `block=True`, so no conversation with it can be created."""
+
+    recipient: str
+    template = "recipient {recipient!r} was erased and is blocked; call readmit to allow new conversations with it"
+
+
 class VersionConflict(MinutebookError):
     """Another writer appended after the caller last loaded the conversation; nothing was written."""
 

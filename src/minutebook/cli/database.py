@@ -33,6 +33,7 @@ from minutebook.record.pairing import Pairing
 from minutebook.store.base import ConversationStore
 from minutebook.store.encryption.marker import read_key
 from minutebook.store.memory import MemoryStore
+from minutebook.store.rules import CLEAR, REWIND
 from minutebook.store.sqlite.connection import APPLICATION_ID, map_errors, open_connection, open_reader
 from minutebook.store.sqlite.store import SqliteStore
 from minutebook.store.types import ConversationHeader, ConversationStatus
@@ -166,6 +167,9 @@ def conversation_problems(database: Database, conversation: str, advance: Callab
     """Yield the problems of a conversation. Messages that are appended meanwhile are not checked."""
     header = database.run(database.store.header(conversation))
     pairing, turns, start = Pairing(), 0, header.first
+    folds = database.run(database.store.folds(conversation))
+    # A rewind may hide calls without results.
+    rewinds = {stored.fold.stop for stored in folds if not stored.undone_at and stored.fold.reason in {REWIND, CLEAR}}
     while start < header.length:
         limit = min(BATCH_SIZE, header.length - start)
         batch = database.run(database.store.load(conversation, since=start, limit=limit))
@@ -173,6 +177,8 @@ def conversation_problems(database: Database, conversation: str, advance: Callab
         for position, message in zip(batch.positions, batch.messages, strict=True):
             if position != expected:
                 yield _missing(expected, position)
+            if position in rewinds:
+                pairing = Pairing()
             for finding in pairing.problems(position, message):
                 if finding.kind is not FindingKind.REUSED_ID:
                     yield str(finding)
@@ -185,6 +191,8 @@ def conversation_problems(database: Database, conversation: str, advance: Callab
         advance(len(batch.entries))
     if not header.first and turns != header.turns:
         yield f"the header counts {header.turns:,} turns, but the conversation has {turns:,}"
+    if header.length in rewinds:
+        pairing = Pairing()
     open_calls = sorted(call for call, count in pairing.open.items() for _ in range(count))
     if open_calls != sorted(header.open_calls):
         yield f"the header counts {len(header.open_calls)} open calls, but the conversation has {len(open_calls)}"
@@ -204,7 +212,7 @@ _COUNTS: Final = {
     "pins": "SELECT count(*) FROM pin",
     "erased": "SELECT count(*) FROM tombstone",
     "encrypted": "SELECT count(*) FROM setting WHERE name = 'encryption'",
-    "indexed": "SELECT count(*) FROM word_docsize",
+    "indexed": "SELECT (SELECT count(*) FROM word_docsize) + (SELECT count(*) FROM pending_word)",
 }
 
 

@@ -248,6 +248,8 @@ async def _trim(
     """Trim messages, given with their positions, if that makes them smaller. Exchanges with a pin stay unchanged."""
     changes: dict[int, Message] = {}
     freed_bytes = 0
+    if all(without_payload(message, persistence) is message for _, message in messages):
+        return TrimResult()  # most often nothing is due, and finding the exchanges takes longer
     for exchange in exchanges([message for _, message in messages]):
         exchange_messages = messages[exchange.start : exchange.stop]
         if any(position in pins for position, _ in exchange_messages):
@@ -266,13 +268,17 @@ def without_payload(message: Message, persistence: Persistence) -> Message:
     """The message without tool arguments or result; the message itself if that is not smaller."""
     trimmed = message
     if is_result(message):
+        if persistence is Persistence.STATUS and is_trimmed(message):
+            return message
         trimmed = {
             **message,
             "content": TRIMMED_MARKER.format(status=status_of(message)) if persistence is Persistence.STATUS else "",
         }
     elif role_of(message) == "assistant" and call_ids(message):
         trimmed = _without_arguments(message)
-    return trimmed if persistence is not Persistence.ALL and _size(trimmed) < _size(message) else message
+    if trimmed is message or persistence is Persistence.ALL:
+        return message
+    return trimmed if _size(trimmed) < _size(message) else message
 
 
 def _without_arguments(message: Message) -> Message:

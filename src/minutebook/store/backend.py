@@ -154,7 +154,7 @@ class Backend(ABC):
         """Finish running operations and close files and connections, for every tenant."""
 
     @abstractmethod
-    async def vacuum(self) -> None: ...
+    async def vacuum(self, *, rewrite: bool = False) -> None: ...
 
     @abstractmethod
     async def append(self, command: AppendCommand) -> int: ...
@@ -187,6 +187,11 @@ class Backend(ABC):
     async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader: ...
 
     @abstractmethod
+    async def rewind(
+        self, conversation: str, to: int, expected_version: int | None, reason: str
+    ) -> ConversationHeader: ...
+
+    @abstractmethod
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader: ...
 
     @abstractmethod
@@ -203,8 +208,11 @@ class Backend(ABC):
     async def search(self, query: SearchQuery) -> Page[SearchHit]: ...
 
     @abstractmethod
-    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
-        """Exactly one of the two arguments is not None."""
+    async def erase(self, conversation: str | None, recipient: str | None, *, block: bool = False) -> ErasureReceipt:
+        """Exactly one of the first two arguments is not None. `block` needs a recipient."""
+
+    @abstractmethod
+    async def readmit(self, recipient: str) -> bool: ...
 
     async def expire(self) -> ErasureReceipt:
         """Remove all conversations of the tenant that have expired."""

@@ -29,7 +29,15 @@ from minutebook.record.transcript import OnBroken
 from minutebook.store.backend import AppendCommand, Backend, ListQuery, LoadQuery, SearchQuery
 from minutebook.store.codec import body_digest, pack
 from minutebook.store.operations import DocumentOperations, LeaseOperations
-from minutebook.store.rules import require_labels, require_limit, require_part, require_status, require_target
+from minutebook.store.rules import (
+    CLEAR,
+    REWIND,
+    require_labels,
+    require_limit,
+    require_part,
+    require_status,
+    require_target,
+)
 from minutebook.store.search import parse_query, require_roles
 from minutebook.store.transfer import export_lines, import_lines
 from minutebook.store.types import (
@@ -274,6 +282,31 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         require_name("conversation", conversation)
         return await self.backend.fork(conversation, require_name("conversation", new_id), at)
 
+    async def rewind(self, conversation: str, to: int, *, expected_version: int | None = None) -> ConversationHeader:
+        """Hide the entries from position `to` on and continue from there; return the new header.
+
+        The entries stay in the record and can be loaded, but no view shows them: a fold with reason `rewind` covers them.
+        It replaces the folds in its range; a fold that covers entries on both sides of `to` is undone. New entries get the
+        next positions, as always. Tool calls without results are hidden too, so any message may follow. Pins of hidden
+        entries are removed.
+
+        Raises:
+            VersionConflict: the conversation has another version than expected.
+            InvalidSetting: `to` is purged, beyond the end, or within an exchange.
+            FoldConflict: a fold covers entries on both sides of `to`, and can no longer be undone.
+        """
+        require_name("conversation", conversation)
+        return await self.backend.rewind(conversation, to, expected_version, REWIND)
+
+    async def clear(self, conversation: str, *, expected_version: int | None = None) -> ConversationHeader:
+        """Hide all entries and summaries and begin again under the same id; return the new header. See `rewind`.
+
+        Raises:
+            VersionConflict: the conversation has another version than expected.
+        """
+        require_name("conversation", conversation)
+        return await self.backend.rewind(conversation, 0, expected_version, CLEAR)
+
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         """Set the status of a conversation; return the new header. The version does not change."""
         require_name("conversation", conversation)
@@ -348,14 +381,30 @@ class ConversationStore(DocumentOperations, LeaseOperations):
             )
         )
 
-    async def erase(self, *, conversation: str | None = None, recipient: str | None = None) -> ErasureReceipt:
+    async def erase(
+        self, *, conversation: str | None = None, recipient: str | None = None, block: bool = False
+    ) -> ErasureReceipt:
         """Erase a conversation, or all conversations of a recipient, with all their forks, folds, pins and documents.
 
-        A tombstone without content remains, which rejects later writes to these ids. Erasing a conversation that does
-        not exist returns a receipt with zeros. Call `vacuum` afterwards to remove the data from files too.
+        A tombstone without content remains, which rejects later writes to these ids. The recipient may start a new
+        conversation with another id, unless `block` is true: then `RecipientBlocked` is raised until `readmit`. Erasing a
+        conversation that does not exist returns a receipt with zeros. Call `vacuum` afterwards to remove the data from
+        files too.
+
+        Raises:
+            MissingSetting: `block` is true without a recipient.
         """
         require_target(conversation, recipient)
-        return await self.backend.erase(conversation, recipient)
+        if block and recipient is None:
+            raise MissingSetting("recipient", "block=True needs it: pass the recipient that is erased and blocked")
+        return await self.backend.erase(conversation, recipient, block=block)
+
+    async def readmit(self, recipient: str) -> bool:
+        """Allow new conversations with a recipient that was erased with `block=True`; return whether it was blocked.
+
+        Conversations that were erased stay erased.
+        """
+        return await self.backend.readmit(require_name("recipient", recipient))
 
     async def expire(self) -> ErasureReceipt:
         """Remove this tenant's conversations that have expired, with their folds, pins and documents; return the counts.
@@ -385,9 +434,13 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         """
         return await import_lines(self, lines)
 
-    async def vacuum(self) -> None:
-        """Remove deleted data from the files of the database and free its space. Can be slow; run it rarely."""
-        await self.backend.vacuum()
+    async def vacuum(self, *, rewrite: bool = False) -> None:
+        """Free the space of deleted data, while others read and write. Run it after an erasure.
+
+        On SQLite and Redis no deleted data remains in the files then. On PostgreSQL it may remain in the free space of a
+        table until new rows overwrite it. `rewrite` rewrites PostgreSQL's tables without it; writers wait meanwhile.
+        """
+        await self.backend.vacuum(rewrite=rewrite)
 
     async def close(self) -> None:
         """Finish running operations and close files and connections, for the handles of all tenants."""

@@ -112,8 +112,8 @@ class ExpiringBackend(Backend):
     async def close(self) -> None:
         await self._inner.close()
 
-    async def vacuum(self) -> None:
-        await self._inner.vacuum()
+    async def vacuum(self, *, rewrite: bool = False) -> None:
+        await self._inner.vacuum(rewrite=rewrite)
 
     async def expire(self) -> ErasureReceipt:
         cursor: str | None = self._first_cursor()
@@ -170,6 +170,10 @@ class ExpiringBackend(Backend):
         await self._remove_if_expired(new_id)
         return await self._inner.fork(conversation, new_id, at)
 
+    async def rewind(self, conversation: str, to: int, expected_version: int | None, reason: str) -> ConversationHeader:
+        await self._remove_if_expired(conversation)
+        return await self._inner.rewind(conversation, to, expected_version, reason)
+
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         await self._remove_if_expired(conversation)
         return await self._inner.set_status(conversation, status)
@@ -198,9 +202,12 @@ class ExpiringBackend(Backend):
         expired = {name for name in {hit.conversation for hit in page.items} if await self._remove_if_expired(name)}
         return Page(tuple(hit for hit in page.items if hit.conversation not in expired), page.cursor)
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
+    async def erase(self, conversation: str | None, recipient: str | None, *, block: bool = False) -> ErasureReceipt:
         """Erase conversations, also expired ones that were not removed yet."""
-        return await self._inner.erase(conversation, recipient)
+        return await self._inner.erase(conversation, recipient, block=block)
+
+    async def readmit(self, recipient: str) -> bool:
+        return await self._inner.readmit(recipient)
 
     async def put_document(self, conversation: str, document: PackedDocument) -> Document:
         await self._remove_if_expired(conversation)

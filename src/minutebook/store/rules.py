@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
+from uuid import uuid4
 
 from minutebook.errors import BrokenConversation, FoldConflict, InvalidSetting, MissingSetting, VersionConflict
 from minutebook.record.entry import ConversationEntry
@@ -311,6 +312,40 @@ def require_fork_position(conversation: ConversationHeader, at: int | None, *, s
     return at
 
 
+SEALED: Final = "entries that it covers were purged, or a tool call that it hides has no result"
+REWIND: Final = "rewind"
+CLEAR: Final = "clear"
+"""Reasons of the folds that `rewind` and `clear` add. They show no messages."""
+
+
+def header_after_rewind(
+    header: ConversationHeader, to: int, expected_version: int | None, *, splits_an_exchange: bool, at: datetime
+) -> ConversationHeader:
+    """The header after a rewind; the same object if there is nothing to hide.
+
+    System messages that follow a rewind to the leading ones belong to these.
+
+    Raises:
+        VersionConflict: the conversation has another version than expected.
+        InvalidSetting: the position is purged, beyond the end, or within an exchange.
+    """
+    require_version(header, header.id, expected_version)
+    if to != 0 and not header.first <= to <= header.length:
+        raise InvalidSetting("to", to, f"0, or {header.first} to {header.length}")
+    if splits_an_exchange:
+        raise InvalidSetting("to", to, "a position between two exchanges")
+    if to == header.length:
+        return header
+    lead = header.length if to <= header.lead else header.lead
+    return replace(header, version=header.version + 1, lead=lead, open_calls=(), open_at=None, updated_at=at)
+
+
+def rewind_fold(header: ConversationHeader, to: int, reason: str, at: datetime) -> StoredFold:
+    """The fold that hides all entries from a position on. It cannot be undone if a hidden call has no result."""
+    fold = Fold(f"{reason}-{uuid4().hex}", to, header.length, (), reason)
+    return StoredFold(fold, at, sealed=bool(header.open_calls))
+
+
 def require_target(conversation: str | None, recipient: str | None) -> None:
     """Check the arguments of `erase`: exactly one of the two must be given."""
     if conversation is not None and recipient is not None:
@@ -327,6 +362,12 @@ def require_target(conversation: str | None, recipient: str | None) -> None:
 def id_hash(tenant: str, conversation: str) -> bytes:
     """A hash of tenant and id. It identifies leases, and after an erasure it recognizes the id without revealing it."""
     return sha256(f"{len(tenant)}:{tenant}{conversation}".encode()).digest()[:16]
+
+
+@lru_cache(maxsize=1_024)
+def recipient_hash(tenant: str, recipient: str) -> bytes:
+    """A hash of tenant and recipient. It recognizes a blocked recipient without revealing the name."""
+    return sha256(f"recipient {len(tenant)}:{tenant}{recipient}".encode()).digest()[:16]
 
 
 def _covers(fold: Fold, other: Fold) -> bool:

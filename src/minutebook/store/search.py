@@ -20,7 +20,7 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, MessageRole, text_of
 from minutebook.store.types import SearchHit, StoredFold
-from minutebook.store.words import stemmer, word_spans, words
+from minutebook.store.words import is_character_word, stemmer, word_spans, words
 from minutebook.wire.chat import entry_to_provider_message, provider_message_to_entry
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ def tenant_prefix(tenant: str) -> str:
     return _hash(tenant)[:TENANT_PREFIX_CHARACTERS]
 
 
+@lru_cache(maxsize=10_000)
 def recipient_token(recipient: str) -> str:
     return _RECIPIENT + _hash(recipient)[:RECIPIENT_CHARACTERS]
 
@@ -199,12 +200,23 @@ def _hash(name: str) -> str:
 
 
 def message_tokens(message: Message, role: MessageRole, mode: str) -> list[str]:
-    """The tokens of a message without those of its conversation; empty if it is not indexed."""
-    text_words = words(searchable_text(message)) if mode != OFF else []
+    """The different tokens of a message without those of its conversation, the role last; empty if it is not indexed.
+
+    A word is a token, but a character that is followed by another (in Chinese, Thai, …) is a token together with that: a
+    single character is in too many texts to find a phrase by.
+    """
+    text = searchable_text(message) if mode != OFF else ""
+    text_words = words(text)
     if not text_words:
         return []
-    stems = [] if mode == WORDS else sorted({_STEM + stemmer(mode)(word) for word in text_words})
-    return [*text_words, *stems, _ROLE + role.value]
+    tokens = set(text_words) if text.isascii() else set(map(_token, text_words, [*text_words[1:], ""]))
+    if mode != WORDS:
+        tokens.update([_STEM + stemmer(mode)(word) for word in set(text_words)])
+    return [*tokens, _ROLE + role.value]
+
+
+def _token(word: str, next_word: str) -> str:
+    return word + next_word if is_character_word(word) and is_character_word(next_word) else word
 
 
 def fold_tokens(fold: Fold, mode: str) -> list[str]:
@@ -228,18 +240,21 @@ def summary_entry(fold: Fold, stored: StoredFold | None = None) -> ConversationE
 
 @dataclass(frozen=True, slots=True)
 class IndexTerm:
-    """Consecutive tokens to find in an index."""
+    """A token to find in an index, or with `is_prefix` the start of one."""
 
-    tokens: tuple[str, ...]
+    token: str
     is_prefix: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class IndexQuery:
-    """A search in an index. A row is found if it has the terms of an alternative, and a token of each filter."""
+    """What an index must find: one of the alternatives, and a token of each filter.
+
+    The index has no positions, so a phrase is found by its tokens, and is not among the excluded ones.
+    """
 
     alternatives: tuple[tuple[tuple[IndexTerm, ...], tuple[IndexTerm, ...]], ...]
-    """The required and the excluded terms of each."""
+    """The required and the excluded tokens of each."""
     filters: tuple[tuple[str, ...], ...]
 
 
@@ -251,10 +266,16 @@ def index_query(query: "SearchQuery", tenant: str, mode: str) -> IndexQuery:
     """
     prefix = tenant_prefix(tenant)
 
-    def term_of(term: Term) -> IndexTerm:
+    def terms_of(term: Term) -> list[IndexTerm]:
         if mode != WORDS and term.has_stem:
-            return IndexTerm((prefix + _STEM + stemmer(mode)(term.words[0]),))
-        return IndexTerm(tuple(prefix + word for word in term.words), term.is_prefix)
+            return [IndexTerm(prefix + _STEM + stemmer(mode)(term.words[0]))]
+        return [IndexTerm(prefix + token, is_prefix) for token, is_prefix in _phrase_tokens(term)]
+
+    def required_terms(alternative: Alternative) -> tuple[IndexTerm, ...]:
+        return tuple(dict.fromkeys(token for term in alternative.required for token in terms_of(term)))
+
+    def excluded_terms(alternative: Alternative) -> tuple[IndexTerm, ...]:
+        return tuple(tokens[0] for term in alternative.excluded if len(tokens := terms_of(term)) == 1)
 
     require_search(mode)
     filters = []
@@ -263,12 +284,21 @@ def index_query(query: "SearchQuery", tenant: str, mode: str) -> IndexQuery:
     if query.recipient is not None:
         filters.append((prefix + recipient_token(query.recipient),))
     return IndexQuery(
-        tuple(
-            (tuple(map(term_of, alternative.required)), tuple(map(term_of, alternative.excluded)))
-            for alternative in query.alternatives
-        ),
+        tuple((required_terms(alternative), excluded_terms(alternative)) for alternative in query.alternatives),
         tuple(filters),
     )
+
+
+def _phrase_tokens(term: Term) -> Iterator[tuple[str, bool]]:
+    """The tokens of every text that has the term, each with whether it is the start of one."""
+    last = len(term.words) - 1
+    for index, word in enumerate(term.words):
+        if index < last:
+            yield _token(word, term.words[index + 1]), False
+        elif not is_character_word(word):
+            yield word, term.is_prefix
+        elif not index or not is_character_word(term.words[index - 1]):
+            yield word, True  # alone, or with the character that follows it
 
 
 def require_search(mode: str) -> None:

@@ -68,13 +68,13 @@ class ConversationHeader:
     status_updated_at: datetime
     status: ConversationStatus = ConversationStatus.IDLE
     version: int = 0
-    """Number of appends; being created by a fork counts as one. Folds, pins, labels and status do not change it."""
+    """Number of appends and rewinds; being created by a fork counts as one. Folds, pins, labels and status do not change it."""
     length: int = 0
     """Number of entries ever appended, purged ones too: the position of the next entry."""
     turns: int = 0
     """Number of user messages among them."""
     lead: int = 0
-    """Number of leading system messages."""
+    """The position after the leading system messages. Entries that were hidden by a rewind may come before these."""
     first: int = 0
     """The position of the first entry that was not purged."""
     open_calls: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class StoredFold:
     created_at: datetime
     undone_at: datetime | None = None
     sealed: bool = False
-    """Whether entries that it covers were purged, so that it cannot be undone."""
+    """Whether it cannot be undone: entries that it covers were purged, or a call that it hides has no result."""
 
 
 @dataclass(frozen=True, slots=True)

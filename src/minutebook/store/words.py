@@ -16,6 +16,10 @@ from minutebook.errors import InvalidSetting, MissingExtra
 MAX_WORD_CHARACTERS: Final = 64
 """Longer runs are data, such as an image in base64, and not words that a user searches for."""
 _ASCII_WORD: Final = re.compile("[0-9a-z]+")
+_ASCII_FOLDS: Final = bytes(ord(chr(code).lower()) if chr(code).isalnum() else ord(" ") for code in range(128)) + bytes(
+    128
+)
+"""Byte → the lower-case letter or digit, or a space."""
 _SINGLE_CHARACTERS: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u3098\u309b-\u30ff\u3100-\u318f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uaa60-\uaa7f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -54,9 +58,18 @@ def _folded(character: str) -> str:
 
 def words(text: str) -> list[str]:
     """The words of a text, in order."""
-    is_ascii = text.isascii()
-    all_words = _ASCII_WORD.findall(text.lower()) if is_ascii else normalize("NFKC", text).translate(_FOLDS).split()
-    return [word for word in all_words if len(word) <= MAX_WORD_CHARACTERS]
+    if text.isascii():
+        split = text.encode().translate(_ASCII_FOLDS).decode().split()
+    else:
+        split = normalize("NFKC", text).translate(_FOLDS).split()
+    if max(map(len, split), default=0) <= MAX_WORD_CHARACTERS:
+        return split
+    return [word for word in split if len(word) <= MAX_WORD_CHARACTERS]
+
+
+def is_character_word(word: str) -> bool:
+    """Whether it is a character of a language that puts no spaces between words."""
+    return len(word) == 1 and _SINGLE_CHARACTERS.match(word) is not None
 
 
 def word_spans(text: str) -> Iterator[tuple[int, int]]:

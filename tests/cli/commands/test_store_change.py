@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,50 @@ def test_erasing_a_recipient_leaves_no_trace_in_the_files(kept: OnDatabase, tmp_
 @pytest.mark.parametrize("arguments", [(), ("a", "--recipient", "b")], ids=["none", "both"])
 def test_erase_wants_one_thing_to_erase(kept: OnDatabase, arguments: tuple[str, ...]) -> None:
     assert kept("erase", "--yes", *arguments).exit_code == 2
+
+
+def test_a_rewound_conversation_hides_messages_from_models_only(kept: OnDatabase) -> None:
+    done = kept("rewind", "order-17", "1")
+
+    assert done.stdout == "'order-17' continues from position 1\n"
+    assert len(seen(kept, "order-17")["messages"]) == 1
+    assert len(json.loads(kept("show", "order-17", "--all", "--json").stdout)["messages"]) == 49
+
+
+def test_a_cleared_conversation_begins_again(kept: OnDatabase) -> None:
+    done = kept("clear", "order-17")
+
+    assert done.stdout == "'order-17' begins again; 49 messages are hidden\n"
+    assert seen(kept, "order-17")["messages"] == []
+    assert kept("clear", "nobody").exit_code == 3
+
+
+def test_a_blocked_recipient_needs_readmit(kept: OnDatabase, tmp_path: Path) -> None:
+    export = tmp_path / "one.jsonl"
+    export.write_text(kept("export", "order-17").stdout.replace("order-17", "new"))
+    kept("erase", "--recipient", "alice", "--block", "--yes")
+
+    blocked = kept("import", str(export))
+    readmitted = kept("readmit", "alice")
+
+    assert blocked.exit_code != 0
+    assert "'alice' was erased and is blocked" in blocked.stderr
+    assert readmitted.stdout == "'alice' may start new conversations again\n"
+    assert kept("readmit", "alice").stdout == "'alice' was not blocked\n"
+    assert kept("import", str(export)).exit_code == 0
+    assert kept("erase", "new", "--block", "--yes").exit_code == 2
+
+
+def test_erase_removes_conversations_that_are_old(kept: OnDatabase, tmp_path: Path) -> None:
+    header, *lines = kept("export", "order-17").stdout.splitlines()
+    old = re.sub(r"\d{4}(-\d\d-\d\dT)", r"2020\1", header.replace("order-17", "old"))
+    export = tmp_path / "old.jsonl"
+    export.write_text("\n".join([old, *lines]))
+    assert kept("import", str(export)).exit_code == 0
+
+    planned = json.loads(kept("erase", "--older-than", "365d", "--dry-run", "--json").stdout)
+    receipt = json.loads(kept("erase", "--older-than", "365d", "--yes", "--json").stdout)
+
+    assert (planned["conversations"], receipt["conversations"], receipt["entries"]) == (1, 1, 49)
+    assert "was erased" in kept("show", "old").stderr
+    assert kept("show", "order-17").exit_code == 0

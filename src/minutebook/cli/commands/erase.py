@@ -1,10 +1,14 @@
 """`minutebook erase`: delete conversations permanently."""
 
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import NamedTuple
+from uuid import uuid4
 
 import click
 
+from minutebook.cli.commands.gc import unused_conversations
 from minutebook.cli.database import Database, open_database
 from minutebook.cli.exits import Command
 from minutebook.cli.options import (
@@ -17,6 +21,10 @@ from minutebook.cli.options import (
     store_options,
     yes_option,
 )
+from minutebook.cli.progress import count_progress
+from minutebook.errors import ConversationNotFound
+from minutebook.store.expiry import parse_age, sum_of_receipts
+from minutebook.store.types import ErasureReceipt
 
 
 @click.command("erase", cls=Command, short_help="Delete conversations permanently.")
@@ -24,33 +32,55 @@ from minutebook.cli.options import (
 @click.option(
     "--recipient", metavar="R", help="Recipient whose conversations are all deleted. Example: --recipient alice"
 )
+@click.option(
+    "--older-than",
+    "age",
+    metavar="AGE",
+    help="Delete the conversations without a new message for this time: 30d, 12h, 90m. Example: --older-than 365d",
+)
+@flag(
+    "--block",
+    help_text="Also reject new conversations with the recipient, until minutebook readmit. Example: minutebook erase --recipient alice --block",
+)
 @dry_run_option
 @yes_option
 @flag(
     "--vacuum",
-    help_text="Rewrite the database files so that no deleted data remains on disk. Can be slow. Example: minutebook erase --recipient alice --vacuum",
+    help_text="Free the space of deleted data, while others use the database. Example: minutebook erase --recipient alice --vacuum",
+)
+@flag(
+    "--rewrite",
+    help_text="Rewrite PostgreSQL's tables too, so that no deleted data remains in their files. Writers wait meanwhile. Example: minutebook erase --recipient alice --rewrite",
 )
 @store_options
 @json_option("Print the receipt as JSON. Example: minutebook erase order-17 --yes --json")
 def command(
     conversation: str | None,
     recipient: str | None,
+    age: str | None,
+    block: bool,
     dry_run: bool,
     yes: bool,
     vacuum: bool,
+    rewrite: bool,
     url: str | None,
     tenant: str,
 ) -> None:
-    """Delete conversation ID, or all of a recipient, with their folds, summaries, search index and forks.
+    """Delete conversation ID, all of a recipient, or all old ones, with their folds, summaries, search index and forks.
 
-    This cannot be undone, and the ids cannot be used again. The receipt contains no personal data and may be archived.
+    This cannot be undone, and the ids cannot be used again. The recipient may start new conversations, unless it is
+    blocked. The receipt contains no personal data and may be archived.
 
     Example: minutebook erase --recipient alice --vacuum
     """
-    if (conversation is None) == (recipient is None):
-        raise click.UsageError("Use either the ID of a conversation or --recipient.")
+    if sum(target is not None for target in (conversation, recipient, age)) != 1:
+        raise click.UsageError("Use either the ID of a conversation, --recipient or --older-than.")
+    vacuum = vacuum or rewrite
+    if block and recipient is None:
+        raise click.UsageError("--block needs --recipient.")
+    before = None if age is None else datetime.now(UTC) - parse_age(age, name="--older-than")
     with open_database(url, tenant) as database:
-        selection = _selection(database, conversation, recipient)
+        selection = _selection(database, conversation, recipient, before)
         if dry_run:
             emit(
                 {"conversations": selection.conversations, "entries": selection.messages, "dry_run": True},
@@ -58,9 +88,13 @@ def command(
             )
             return
         confirm(f"Delete {selection.description} and all forks permanently?", yes=yes)
-        receipt = database.run(database.store.erase(conversation=conversation, recipient=recipient))
+        if before is not None:
+            receipt = _erase_unused(database, before)
+        else:
+            erasure = database.store.erase(conversation=conversation, recipient=recipient, block=block)
+            receipt = database.run(erasure)
         if vacuum:
-            database.run(database.store.vacuum())
+            database.run(database.store.vacuum(rewrite=rewrite))
     erased_at = receipt.erased_at.isoformat()
     emit(
         {**asdict(receipt), "erased_at": erased_at, "vacuumed": vacuum},
@@ -73,6 +107,19 @@ def command(
         )
 
 
+def _erase_unused(database: Database, before: datetime) -> ErasureReceipt:
+    """Erase the conversations that were not appended to since a time, each in its own transaction."""
+    total = ErasureReceipt(str(uuid4()), datetime.now(UTC), 0, 0, 0, 0)
+    unused = unused_conversations(list(database.conversations()), before)
+    with count_progress("deleting", len(unused), prints_meanwhile=False) as advance:
+        for header in unused:
+            with suppress(ConversationNotFound):  # erased with the conversation that it was forked from
+                if database.run(database.store.header(header.id)).version == header.version:
+                    total = sum_of_receipts(total, database.run(database.store.erase(conversation=header.id)))
+            advance(1)
+    return total
+
+
 class _ErasureSelection(NamedTuple):
     """The conversations that a call deletes."""
 
@@ -82,8 +129,10 @@ class _ErasureSelection(NamedTuple):
     description: str
 
 
-def _selection(database: Database, conversation: str | None, recipient: str | None) -> _ErasureSelection:
-    """The conversation with this id, or all conversations of the recipient.
+def _selection(
+    database: Database, conversation: str | None, recipient: str | None, before: datetime | None
+) -> _ErasureSelection:
+    """The conversation with this id, all conversations of the recipient, or those that were not used since a time.
 
     Raises:
         ConversationNotFound: the conversation does not exist.
@@ -92,6 +141,12 @@ def _selection(database: Database, conversation: str | None, recipient: str | No
         header = database.run(database.store.header(conversation))
         return _ErasureSelection(1, header.length, f"conversation {conversation!r} with {header.length:,} messages")
     headers = list(database.conversations(recipient=recipient))
+    if before is not None:
+        headers = unused_conversations(headers, before)
     messages = sum(header.length for header in headers)
-    description = f"all {len(headers):,} conversations of {recipient!r} with {messages:,} messages"
-    return _ErasureSelection(len(headers), messages, description)
+    which = (
+        f"all {len(headers):,} conversations of {recipient!r}"
+        if before is None
+        else f"{len(headers):,} old conversations"
+    )
+    return _ErasureSelection(len(headers), messages, f"{which} with {messages:,} messages")

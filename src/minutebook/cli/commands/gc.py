@@ -1,6 +1,8 @@
 """`minutebook gc`: delete the arguments and results of old tool calls, or conversations that are no longer used."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -23,10 +25,12 @@ from minutebook.cli.options import (
 from minutebook.cli.progress import count_progress
 from minutebook.conversation.config import Persistence
 from minutebook.conversation.trimming import TrimResult, trim_all
-from minutebook.errors import MissingSetting
+from minutebook.errors import ConversationNotFound, MissingSetting
 from minutebook.store.expiry import parse_age
 from minutebook.store.types import ConversationHeader
 
+BATCH: Final = 32
+"""Number of conversations that are trimmed at the same time."""
 _PERSISTENCE_OF: Final = {"name,status": "trimmed", "name": "none"}
 """Value of --keep → the same setting of the configuration."""
 
@@ -61,7 +65,11 @@ _PERSISTENCE_OF: Final = {"name,status": "trimmed", "name": "none"}
 @yes_option
 @flag(
     "--vacuum",
-    help_text="Rewrite the database files so that no deleted data remains on disk. Can be slow. Example: minutebook gc --vacuum",
+    help_text="Free the space of deleted data, while others use the database. Example: minutebook gc --vacuum",
+)
+@flag(
+    "--rewrite",
+    help_text="Rewrite PostgreSQL's tables too, so that no deleted data remains in their files. Writers wait meanwhile. Example: minutebook gc --rewrite",
 )
 @store_options
 @json_option("Print the changes per conversation and the totals as JSON. Example: minutebook gc --json")
@@ -74,6 +82,7 @@ def command(
     dry_run: bool,
     yes: bool,
     vacuum: bool,
+    rewrite: bool,
     url: str | None,
     tenant: str,
 ) -> None:
@@ -91,11 +100,12 @@ def command(
         raise click.UsageError(
             f"--keep {keep} means --tool-persistence {_PERSISTENCE_OF[keep]}; use one of the two options."
         )
+    vacuum = vacuum or rewrite
     if vacuum and dry_run:
         raise click.UsageError("--vacuum cannot be combined with --dry-run.")
     if age is not None:
         _require_no_trim_options()
-        _expire(_age(age), url, tenant, dry_run=dry_run, yes=yes, vacuum=vacuum)
+        _expire(_age(age), url, tenant, dry_run=dry_run, yes=yes, vacuum=vacuum, rewrite=rewrite)
         return
     persistence = persistence or _PERSISTENCE_OF[keep or "name,status"]
     kept_parts = Persistence.NAME if persistence == "none" else Persistence.STATUS
@@ -111,7 +121,7 @@ def command(
         if not dry_run:
             results = trim(write=True)
         if vacuum:
-            database.run(database.store.vacuum())
+            database.run(database.store.vacuum(rewrite=rewrite))
     rows = [
         {"id": name, "trimmed": result.trimmed, "freed_bytes": result.freed_bytes} for name, result in results.items()
     ]
@@ -137,21 +147,31 @@ def _trim(
     write: bool,
 ) -> dict[str, TrimResult]:
     """Trim the conversations, or only count what would be trimmed. Returns the results of those with old tool data."""
-    results = {}
-    total = sum(header.length - header.first for header in headers)
+    results: dict[str, TrimResult] = {}
+    long = [header for header in headers if header.turns > older_than_turns]
+    total = sum(header.length - header.first for header in long)
     with count_progress("trimming" if write else "counting", total, prints_meanwhile=False) as advance:
-        for header in headers:
-            trimming = trim_all(
-                database.store,
-                header.id,
-                older_than_turns=older_than_turns,
-                persistence=persistence,
-                write=write,
-                advance=advance,
-            )
-            result = database.run(trimming)
-            if result.trimmed:
-                results[header.id] = result
+
+        async def trim(header: ConversationHeader) -> TrimResult:
+            with suppress(ConversationNotFound):  # erased meanwhile
+                return await trim_all(
+                    database.store,
+                    header.id,
+                    older_than_turns=older_than_turns,
+                    persistence=persistence,
+                    write=write,
+                    advance=advance,
+                )
+            return TrimResult()
+
+        async def trim_batch(batch: Sequence[ConversationHeader]) -> list[TrimResult]:
+            return await asyncio.gather(*map(trim, batch))
+
+        for start in range(0, len(long), BATCH):
+            batch = long[start : start + BATCH]
+            for header, result in zip(batch, database.run(trim_batch(batch)), strict=True):
+                if result.trimmed:
+                    results[header.id] = result
     return results
 
 
@@ -198,10 +218,12 @@ def _age(text: str) -> timedelta:
     return age
 
 
-def _expire(age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes: bool, vacuum: bool) -> None:
+def _expire(
+    age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes: bool, vacuum: bool, rewrite: bool
+) -> None:
     """Delete the conversations that have expired, or only count them."""
     with open_database(url, tenant) as database:
-        expired = _expired_conversations(list(database.conversations()), datetime.now(UTC) - age)
+        expired = unused_conversations(list(database.conversations()), datetime.now(UTC) - age)
         conversations, messages = len(expired), sum(header.length - header.first for header in expired)
         if conversations and not dry_run:
             confirm(f"Delete {conversations:,} conversations with {messages:,} messages permanently?", yes=yes)
@@ -209,7 +231,7 @@ def _expire(age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes:
             receipt = database.run(database.store.with_expiry(age).expire())
             conversations, messages = receipt.conversations, receipt.entries
         if vacuum:
-            database.run(database.store.vacuum())
+            database.run(database.store.vacuum(rewrite=rewrite))
     action = "would be deleted" if dry_run else "deleted"
     summary = {"expired": conversations, "messages": messages, "dry_run": dry_run}
     emit({"summary": summary}, f"{conversations:,} conversations with {messages:,} messages {action}")
@@ -217,12 +239,12 @@ def _expire(age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes:
         _print_vacuum_advice(vacuum=vacuum)
 
 
-def _expired_conversations(headers: Sequence[ConversationHeader], cutoff: datetime) -> list[ConversationHeader]:
-    """The conversations without a new message since `cutoff`, in themselves and in all their forks."""
+def unused_conversations(headers: Sequence[ConversationHeader], before: datetime) -> list[ConversationHeader]:
+    """The conversations that, with all their forks, were last appended to before a time."""
     origins = {header.id: header.origin.conversation for header in headers if header.origin is not None}
     in_use: set[str] = set()
     for header in headers:
-        conversation_id: str | None = header.id if header.updated_at >= cutoff else None
+        conversation_id: str | None = header.id if header.updated_at >= before else None
         while conversation_id is not None and conversation_id not in in_use:
             in_use.add(conversation_id)
             conversation_id = origins.get(conversation_id)

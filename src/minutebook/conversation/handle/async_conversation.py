@@ -394,6 +394,35 @@ class AsyncConversation(ConversationCalls):
         fork._policy = self._policy
         return await fork.open()
 
+    async def rewind(self, to: int, *, expected_version: int | None = None) -> ConversationHeader:
+        """Hide the messages from position `to` on and continue from there; return the new header.
+
+        They stay in the record, `list(conversation)`, and views no longer show them. `undo` shows them again: the fold has
+        the reason `rewind`. A negative position counts from the end.
+
+        Raises:
+            VersionConflict: the conversation has another version than expected.
+            InvalidSetting: the position is within an exchange or not within the record.
+        """
+        require_type("to", to, int, "the position of a message")
+        async with self._lock:
+            length = len((await self._open()).record)
+            if not -length <= to <= length:
+                raise InvalidSetting("to", to, f"0 to {length}")
+            return await self._rewind(to + length if to < 0 else to, expected_version)
+
+    async def clear(self, *, expected_version: int | None = None) -> ConversationHeader:
+        """Hide all messages and begin again under the same id; return the new header. See `rewind`.
+
+        The next append adds the system message again, if the handle has one.
+
+        Raises:
+            VersionConflict: the conversation has another version than expected.
+        """
+        async with self._lock:
+            await self._open()
+            return await self._rewind(None, expected_version)
+
     async def erase(self) -> ErasureReceipt:
         """Erase the conversation and its forks from the store, permanently."""
         await self._open_locked()

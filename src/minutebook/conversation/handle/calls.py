@@ -13,7 +13,7 @@ from minutebook.agent.messages import usage_from
 from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
 from minutebook.conversation.agent_call import LEASE_SECONDS, RunLimits, RunRecord
-from minutebook.conversation.handle.record import ATTEMPTS, ConversationRecord
+from minutebook.conversation.handle.record import ATTEMPTS, ConversationRecord, is_rewound
 from minutebook.conversation.lease import hold_lease
 from minutebook.conversation.minutes import CallSettings, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
@@ -163,9 +163,9 @@ class ConversationCalls(ConversationRecord):
         """Give the record to a run. Until the run ends, other tasks of this handle read a separate record."""
         async with self._lock:
             source = await self._synchronize()
-            interrupted = self._interrupted_results(source.record, ())
+            interrupted = [] if is_rewound(source) else self._interrupted_results(source.record, ())
             self._warn_interrupted(interrupted)
-            first_messages = [*self._first_messages(source.record), *interrupted]
+            first_messages = [*self._first_messages(source), *interrupted]
             source.extend(first_messages)
             self._run = RunRecord(
                 self.store,

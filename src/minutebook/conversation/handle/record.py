@@ -28,6 +28,7 @@ from minutebook.errors import (
 from minutebook.record.message import Message, call_ids, is_result, result_id
 from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
+from minutebook.store.rules import CLEAR, REWIND
 from minutebook.store.types import ConversationHeader, ConversationStatus, LoadedConversation
 from minutebook.wire.chat import json_bytes, new_entries
 
@@ -156,8 +157,8 @@ class ConversationRecord:
         # The id of a keyed append depends on the key, so that a repeated append can find the entries of the first.
         append_id = uuid4() if idempotency_key is None else uuid5(NAMESPACE_OID, f"{self.id}\n{idempotency_key}")
         for _ in range(ATTEMPTS):
-            interrupted = self._interrupted_results(source.record, new_messages)
-            added_messages = [*self._first_messages(source.record), *interrupted, *new_messages]
+            interrupted = [] if is_rewound(source) else self._interrupted_results(source.record, new_messages)
+            added_messages = [*self._first_messages(source), *interrupted, *new_messages]
             try:
                 version = await self.store.append(
                     self.id,
@@ -187,6 +188,16 @@ class ConversationRecord:
             return len(source.record) - 1
         raise VersionConflict(self.id, (await self.store.header(self.id)).version, self._version)
 
+    async def _rewind(self, to: int | None, expected_version: int | None) -> ConversationHeader:
+        """Hide the messages from a position on; all if it is None. The caller holds the lock."""
+        if to is None:
+            header = await self.store.clear(self.id, expected_version=expected_version)
+        else:
+            header = await self.store.rewind(self.id, to, expected_version=expected_version)
+        self._source, self._sent, self._own_calls = None, None, frozenset()
+        await self._synchronize()
+        return header
+
     async def _last_position_of(self, append_id: UUID) -> int:
         """The position of the last entry of an earlier append; of the last purged entry if they were purged."""
         loaded = await self.store.load(self.id)
@@ -197,8 +208,9 @@ class ConversationRecord:
         ]
         return positions[-1] if positions else loaded.start - 1
 
-    def _first_messages(self, record: Transcript) -> list[Message]:
-        return [] if self._system is None or len(record) else [{"role": "system", "content": self._system}]
+    def _first_messages(self, source: ViewSource) -> list[Message]:
+        is_empty = not len(source.record) or (is_rewound(source) and source.folds[-1].start == 0)
+        return [{"role": "system", "content": self._system}] if self._system is not None and is_empty else []
 
     def _interrupted_results(self, record: Transcript, new_messages: Sequence[Message]) -> list[Message]:
         """Results for the tool calls that another process has left without, unless the new messages have them."""
@@ -216,6 +228,12 @@ class ConversationRecord:
         """Remember the tool calls of stored messages: this handle gets their results, so they are not interrupted."""
         for message in messages:
             self._own_calls = frozenset(call_ids(message)) or self._own_calls
+
+
+def is_rewound(source: ViewSource) -> bool:
+    """Whether the last message is hidden, so that nothing was appended since a rewind."""
+    last = source.folds[-1] if source.folds else None
+    return last is not None and last.stop == len(source.record) and last.reason in {REWIND, CLEAR}
 
 
 async def id_of_recipient(store: ConversationStore, recipient: str) -> str:

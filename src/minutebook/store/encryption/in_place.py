@@ -52,7 +52,7 @@ async def encrypt_in_place(store: SqliteStore, key: bytes, advance: Callable[[in
     if recorded_value != master_keys.current_id:
         await backend.write(_delete_index)
         await backend.set_setting(marker.SETTING, master_keys.current_id)
-        await backend.vacuum()
+        await backend.vacuum(rewrite=True)
     return count
 
 

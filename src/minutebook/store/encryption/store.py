@@ -116,11 +116,11 @@ class EncryptedBackend(Backend):
         if self._has_separate_key_store:
             await self._key_store.close()
 
-    async def vacuum(self) -> None:
+    async def vacuum(self, *, rewrite: bool = False) -> None:
         """Vacuum the store, and the store of the keys if it is a separate one."""
-        await self._inner.vacuum()
+        await self._inner.vacuum(rewrite=rewrite)
         if self._has_separate_key_store:
-            await self._key_store.vacuum()
+            await self._key_store.vacuum(rewrite=rewrite)
 
     async def append(self, command: AppendCommand) -> int:
         """Append entries, encrypted for the positions at the end of the record. Retry if the record has grown meanwhile."""
@@ -249,6 +249,9 @@ class EncryptedBackend(Backend):
         """Fork a conversation. The fork has the same data key."""
         return await self._decrypt_header(await self._inner.fork(conversation, new_id, at))
 
+    async def rewind(self, conversation: str, to: int, expected_version: int | None, reason: str) -> ConversationHeader:
+        return await self._decrypt_header(await self._inner.rewind(conversation, to, expected_version, reason))
+
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         return await self._decrypt_header(await self._inner.set_status(conversation, status))
 
@@ -271,15 +274,18 @@ class EncryptedBackend(Backend):
     async def search_mode(self) -> str:
         return await self._inner.search_mode()
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
+    async def erase(self, conversation: str | None, recipient: str | None, *, block: bool = False) -> ErasureReceipt:
         """Erase conversations. Erasing a recipient also destroys the data key."""
-        first_receipt = await self._inner.erase(conversation, recipient)
+        first_receipt = await self._inner.erase(conversation, recipient, block=block)
         if recipient is None:
             return first_receipt
         await self.keyring.destroy(recipient)
         # Again, for conversations that were created after the first erasure with the key that is now destroyed.
         late_receipt = await self._inner.erase(None, recipient)
         return sum_of_receipts(first_receipt, late_receipt)
+
+    async def readmit(self, recipient: str) -> bool:
+        return await self._inner.readmit(recipient)
 
     async def expire(self) -> ErasureReceipt:
         return await self._inner.expire()

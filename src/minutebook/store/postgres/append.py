@@ -17,14 +17,21 @@ from typing import Any, Final, Self
 from psycopg import AsyncConnection
 from psycopg.pq import Format
 
-from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError
+from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError, RecipientBlocked
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import compress_document, microseconds, moment
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.functions import ServerFunction
-from minutebook.store.postgres.search import vectors
-from minutebook.store.rules import header_after_append, id_hash, new_header, require_recipient, require_version
+from minutebook.store.postgres.search import parts
+from minutebook.store.rules import (
+    header_after_append,
+    id_hash,
+    new_header,
+    recipient_hash,
+    require_recipient,
+    require_version,
+)
 from minutebook.store.sql import documents as sql_documents
 from minutebook.store.sql.documents import DocumentName
 from minutebook.store.sql.headers import SELECT, json_of, row_of
@@ -44,7 +51,7 @@ _UPDATE_FIELDS: Final = (
     *("ordinal", "number", "expected_version", "version", "length", "turns"),
     *("lead", "open_at", "open_calls", "updated_at", "documents"),
 )
-_INSERT_FIELDS: Final = ("id", "id_hash", "recipient", "status", "labels", "created_at")
+_INSERT_FIELDS: Final = ("id", "id_hash", "recipient", "recipient_hash", "status", "labels", "created_at")
 _ENTRY_FIELDS: Final = ("ordinal", "position", "role", "turn", "metadata", "text", "rest")
 _USED_KEY_FIELDS: Final = ("ordinal", "key", "digest", "version")
 _DOCUMENT_FIELDS: Final = ("ordinal", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body")
@@ -59,6 +66,12 @@ _LOCK_HEADERS: Final = f"{SELECT} AND id = ANY(?::text[]) ORDER BY id FOR UPDATE
 _SELECT_TOMBSTONES: Final = (
     "SELECT stored.id FROM unnest(?::bytea[]) AS erased (id) CROSS JOIN LATERAL ("
     "  SELECT id FROM tombstone WHERE tenant = ? AND id = erased.id OFFSET 0"  # OFFSET 0 makes it use the index
+    ") AS stored"
+)
+_LOCK_RECIPIENTS: Final = "SELECT pg_advisory_xact_lock_shared(key) FROM unnest(?::bigint[]) AS locked (key)"
+_SELECT_BLOCKED: Final = (
+    "SELECT stored.id FROM unnest(?::bytea[]) AS blocked (id) CROSS JOIN LATERAL ("
+    "  SELECT id FROM blocked_recipient WHERE tenant = ? AND id = blocked.id OFFSET 0"
     ") AS stored"
 )
 _LOCK_LEASES: Final = (
@@ -101,6 +114,8 @@ class AppendPlan:
     used_keys: dict[tuple[str, bytes], tuple[bytes, int]] = field(default_factory=dict)
     """Conversation and idempotency key → digest and version of the append that used the key."""
     erased: set[str] = field(default_factory=set)
+    blocked: set[bytes] = field(default_factory=set)
+    """Hashes of the recipients that are blocked."""
     documents: dict[DocumentName, Document] = field(default_factory=dict)
     leases: Mapping[str, Lease] | None = None
     """None if the stored state was not read."""
@@ -122,11 +137,16 @@ class AppendPlan:
             id_hash(conn.tenant, command.conversation) for command in commands if command.lease is not None
         ]
         documents = sorted({(document.kind, document.id) for command in commands for document in command.documents})
+        recipients = sorted(
+            {recipient_hash(conn.tenant, command.recipient or command.conversation) for command in commands}
+        )
         # Every process locks in the order of ids, so there is no deadlock.
-        header_rows, used_keys, erased, leases, *document_rows = await conn.query(
+        _, header_rows, used_keys, erased, blocked, leases, *document_rows = await conn.query(
+            (_LOCK_RECIPIENTS, (sorted(map(recipient_lock, recipients)),)),
             (_LOCK_HEADERS, (conn.tenant, conversations)),
             (_SELECT_USED_KEYS, (keys, conn.tenant, conversations)),
             (_SELECT_TOMBSTONES, (list(names_by_hash), conn.tenant)),
+            (_SELECT_BLOCKED, (recipients, conn.tenant)),
             (_LOCK_LEASES, (sorted(leased_hashes), conn.tenant)),
             *(sql_documents.find_query(conn.tenant, name) for name in documents),
         )
@@ -136,6 +156,7 @@ class AppendPlan:
             {row.conversation.id: (row.number, row.conversation) for row in headers},
             used_keys={(name, key): (digest, version) for name, key, digest, version in used_keys},
             erased={names_by_hash[key] for (key,) in erased},
+            blocked={stored for (stored,) in blocked},
             documents=sql_documents.documents_of(document_rows),
             leases={
                 names_by_hash[key]: Lease(names_by_hash[key], holder, fence, moment(until))
@@ -166,6 +187,8 @@ class AppendPlan:
         header = self._headers_after.get(name) or (self.headers[name][1] if name in self.headers else None)
         require_version(header, name, command.expected_version)
         before = header or new_header(self.tenant, name, command.recipient, command.labels or {}, at)
+        if header is None and recipient_hash(self.tenant, before.recipient) in self.blocked:
+            raise RecipientBlocked(before.recipient)
         require_recipient(before, command.recipient)
         write_actions = sql_documents.write_actions(name, command.documents, self.documents, at)
         self._headers_after[name] = after = header_after_append(
@@ -197,8 +220,8 @@ class AppendPlan:
         """Add the rows of the search index."""
         for position, entry_tokens in enumerate(tokens, header.length):
             if entry_tokens:
-                for part, vector in enumerate(vectors(conversation_tokens(header, entry_tokens))):
-                    row = {"ordinal": ordinal, "position": position, "part": part, "words": vector}
+                for part, part_tokens in enumerate(parts(conversation_tokens(header, entry_tokens))):
+                    row = {"ordinal": ordinal, "position": position, "part": part, "words": part_tokens}
                     self._changes["words"].append(row)
 
     def _add_release(self, command: AppendCommand) -> None:
@@ -246,7 +269,8 @@ class AppendPlan:
         row: dict[str, Any] = dict(zip(_UPDATE_FIELDS, values, strict=True))
         if number is None:
             labels, created_at = json_of(dict(header.labels)), microseconds(header.created_at)
-            new_values = (name, id_hash(self.tenant, name), header.recipient, header.status.value, labels, created_at)
+            names = (name, id_hash(self.tenant, name), header.recipient, recipient_hash(self.tenant, header.recipient))
+            new_values = (*names, header.status.value, labels, created_at)
             row |= zip(_INSERT_FIELDS, new_values, strict=True)
         return row
 
@@ -268,6 +292,11 @@ async def append_all(
             results.append(error)
     cache.update(await conn.run(lambda db: plan.write(db, lock_seconds, needs_job, commits=True)))
     return results
+
+
+def recipient_lock(recipient_hash: bytes) -> int:
+    """The key of the lock on a recipient, as `lock_new_recipients` computes it."""
+    return int.from_bytes(recipient_hash[:8], signed=True)
 
 
 def _hex(data: bytes) -> str:

@@ -54,10 +54,10 @@ class PostgresBackend(SqlBackend):
     async def close(self) -> None:
         await self._engine.close()
 
-    async def vacuum(self) -> None:
-        """Rewrite the tables that rows were deleted from, so that no deleted data remains in their files.
+    async def vacuum(self, *, rewrite: bool = False) -> None:
+        """Free the space of deleted rows, or rewrite the tables that rows were deleted from.
 
-        Each table is locked while it is rewritten. The write-ahead log is switched as well, if this user may do that;
+        Each table is locked while it is rewritten. The write-ahead log is switched then, if this user may do that;
         otherwise the server removes the old log later.
 
         Raises:
@@ -66,7 +66,7 @@ class PostgresBackend(SqlBackend):
         await self.write(self._delete_expired)
 
         async def work(db: AsyncConnection) -> None:
-            await _rewrite_tables(db, self._engine.address)
+            await _vacuum_tables(db, self._engine.address, rewrite=rewrite)
 
         await self._engine.run_on_new_connection(work)
 
@@ -175,12 +175,13 @@ class PostgresStore(ConversationStore):
         await self._engine.create_job_tables()
 
 
-async def _rewrite_tables(db: AsyncConnection, store: str) -> None:
-    """Rewrite the tables that rows were deleted from since the last vacuum.
+async def _vacuum_tables(db: AsyncConnection, store: str, *, rewrite: bool) -> None:
+    """Vacuum or rewrite the tables that rows were deleted from since they were last rewritten.
 
-    Deletions of documents are frequent and not recorded, so their table is rewritten if it is not empty. Only
-    the marks that were read are deleted: an erasure during the rewrite is left for the next vacuum.
+    Deletions of documents are frequent and not recorded, so their table is included if it is not empty. A rewrite deletes
+    only the marks that it has read: an erasure meanwhile is left for the next one.
     """
+    options = sql.SQL("FULL, ANALYZE" if rewrite else "ANALYZE")
     try:
         marks = await (await db.execute(_SELECT_REMOVED)).fetchall()
         has_documents = (await (await db.execute(_HAS_DOCUMENTS)).fetchone() or (None,))[0]
@@ -192,12 +193,14 @@ async def _rewrite_tables(db: AsyncConnection, store: str) -> None:
         if marks and (await (await db.execute(_HAS_JOBS)).fetchone() or (None,))[0]:
             tables.add("minutebook_jobs.procrastinate_jobs")
         for table in sorted(tables):
-            await db.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier(*table.split("."))))
-        unmark = "DELETE FROM minutebook.removed WHERE number = ANY(%s)"
-        await db.execute(unmark, ([number for number, _ in marks],))
+            await db.execute(sql.SQL("VACUUM ({}) {}").format(options, sql.Identifier(*table.split("."))))
+        if rewrite:
+            unmark = "DELETE FROM minutebook.removed WHERE number = ANY(%s)"
+            await db.execute(unmark, ([number for number, _ in marks],))
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreRejected(store, "only the owner of the tables may vacuum them; connect as the owner") from error
-    await _switch_wal(db)
+    if rewrite:
+        await _switch_wal(db)
 
 
 async def _switch_wal(db: AsyncConnection) -> None:

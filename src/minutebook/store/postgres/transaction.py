@@ -7,7 +7,9 @@ from typing import Any
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed, unpack
 from minutebook.store.postgres import entries, search
+from minutebook.store.postgres.append import recipient_lock
 from minutebook.store.postgres.connection import TenantConnection
+from minutebook.store.rules import recipient_hash
 from minutebook.store.search import IndexQuery
 from minutebook.store.sql.tokens import KEY_SHIFT, entry_tokens, load_mode
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
@@ -47,6 +49,9 @@ class PostgresTransaction(SqlTransaction):
     async def unpack(self, results: Iterable[Sequence[Any]]) -> tuple[list[int], list[ConversationEntry]]:
         return await entries.unpack_rows(self.conn, results)
 
+    async def lock_recipient(self, recipient: str) -> None:
+        await self.rows("SELECT pg_advisory_xact_lock(?)", recipient_lock(recipient_hash(self.tenant, recipient)))
+
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
         rows = entries.EntryRows()
         rows.add(row.number, position, turns, packed, [entries.StoredPieces(entry) for entry in packed])
@@ -69,14 +74,14 @@ class PostgresTransaction(SqlTransaction):
         """Also deletes their search index and pending jobs, and marks the table of headers for the next vacuum."""
         await entries.delete(self.conn, [row.number for row in rows], 0, entries.MAX_POSITION)
         ranges = [(self.tenant, row.number << KEY_SHIFT, (row.number + 1) << KEY_SHIFT) for row in rows]
-        await self.execute_many(search.DELETE, ranges)
-        await self.execute("SELECT mark_removed(ARRAY['minutebook.conversation'::regclass::oid])")
-        if (await self.rows("SELECT to_regprocedure('minutebook_jobs.cancel(text[])') IS NOT NULL"))[0][0]:
-            await self.execute("SELECT minutebook_jobs.cancel(?::text[])", [row.conversation.id for row in rows])
+        await self.query(
+            *((search.DELETE, values) for values in ranges),
+            ("SELECT mark_removed(ARRAY['minutebook.conversation'::regclass::oid])", ()),
+            ("SELECT cancel_jobs(?::text[])", ([row.conversation.id for row in rows],)),
+        )
 
-    async def write_tokens(self, key: int, tokens: Sequence[str]) -> None:
-        vectors = search.vectors(tokens) if tokens else []
-        await self.execute_many(search.INSERT, [(key, part, vector) for part, vector in enumerate(vectors)])
+    async def write_tokens(self, key: int, tokens: str) -> None:
+        await self.execute_many(search.INSERT, [(key, *part) for part in enumerate(search.parts(tokens))])
 
     async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
         return [key for (key,) in await self.rows(search.FIND, search.tsquery(query), start, stop, limit)]

@@ -10,7 +10,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from minutebook.errors import ConversationErased, IdempotencyConflict, LeaseLost, MinutebookError, StoreUnavailable
+from minutebook.errors import (
+    ConversationErased,
+    IdempotencyConflict,
+    LeaseLost,
+    MinutebookError,
+    RecipientBlocked,
+    StoreUnavailable,
+)
 from minutebook.record.message import MessageRole
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import Packed, microseconds, moment
@@ -152,6 +159,8 @@ async def _write(
             raise LeaseLost(conversation, lease.holder, lease.fence)
         case b"erased":
             raise ConversationErased(conversation)
+        case b"blocked":
+            raise RecipientBlocked(after.recipient)
     return _WriteResult(None)
 
 

@@ -15,7 +15,7 @@ from minutebook.store.redis.folds import NumberedFolds, active_args, active_star
 from minutebook.store.redis.keys import PARTS, IdClaim, created_at_of, order_member, parse_order_member, rank_of
 from minutebook.store.redis.rows import HeaderRow, new_header_fields
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
-from minutebook.store.rules import require_fork_position
+from minutebook.store.rules import recipient_hash, require_fork_position
 from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin, Page
 
 BATCH: Final = 500
@@ -119,9 +119,22 @@ async def erase_conversation(index: TenantIndex, conversation: str, at: datetime
     return await _erase(index, claim.recipient, conversation, at)
 
 
-async def erase_recipient(index: TenantIndex, recipient: str, at: datetime) -> ErasureReceipt:
+async def erase_recipient(index: TenantIndex, recipient: str, at: datetime, *, block: bool) -> ErasureReceipt:
     """Erase all conversations of a recipient. Their forks have the same recipient."""
+    if block:
+        client, erased = index.engine.client, index.keys.erased(recipient)
+        await index.engine.send(client.sadd(index.keys.index.blocked, recipient_hash(index.tenant, recipient)))
+        # For appends that have claimed an id already. It expires, because the name of the key contains the recipient.
+        await index.engine.send(client.sadd(erased, "blocked"))
+        await index.engine.send(client.pexpire(erased, VOID_MILLISECONDS))
     return await _erase(index, recipient, None, at)
+
+
+async def readmit(index: TenantIndex, recipient: str) -> bool:
+    """Allow new conversations with a blocked recipient; return whether it was blocked."""
+    client = index.engine.client
+    await index.engine.send(client.srem(index.keys.erased(recipient), "blocked"))
+    return bool(await index.engine.send(client.srem(index.keys.index.blocked, recipient_hash(index.tenant, recipient))))
 
 
 async def _erase(index: TenantIndex, recipient: str, conversation: str | None, at: datetime) -> ErasureReceipt:

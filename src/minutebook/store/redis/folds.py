@@ -9,10 +9,19 @@ from minutebook.errors import FoldConflict, FoldNotFound
 from minutebook.record.fold import Fold
 from minutebook.store.codec import fold_from_bytes, fold_to_bytes
 from minutebook.store.redis.connection import Value
-from minutebook.store.redis.rows import HeaderRow, fold_from_record, fold_record, pairs_of
+from minutebook.store.redis.rows import HeaderRow, append_fields, fold_from_record, fold_record, pairs_of
 from minutebook.store.redis.tenant import TenantIndex
-from minutebook.store.rules import folds_in_range, require_fold, require_purge, require_same_fold, visible_folds
-from minutebook.store.types import StoredFold
+from minutebook.store.rules import (
+    SEALED,
+    folds_in_range,
+    header_after_rewind,
+    require_fold,
+    require_purge,
+    require_same_fold,
+    rewind_fold,
+    visible_folds,
+)
+from minutebook.store.types import ConversationHeader, StoredFold
 
 NumberedFolds: TypeAlias = dict[int, StoredFold]
 """Number → fold, in the order in which the folds were added."""
@@ -70,9 +79,7 @@ async def undo(index: TenantIndex, conversation: str, fold_id: str, at: datetime
             raise FoldNotFound(conversation, fold_id)
         stored = folds[number]
         if stored.sealed:
-            raise FoldConflict(
-                conversation, fold_id, "entries that it covers were purged", "it can no longer be undone"
-            )
+            raise FoldConflict(conversation, fold_id, SEALED, "it can no longer be undone")
         if stored.undone_at is not None:
             return stored
         folds[number] = stored = replace(stored, undone_at=at)
@@ -94,6 +101,33 @@ async def purge(index: TenantIndex, conversation: str, before: int) -> int:
         }
         if await _write(index, row, sealed, (), {}, purged_before=before):
             return count
+
+
+async def rewind(
+    index: TenantIndex, conversation: str, to: int, expected_version: int | None, reason: str, at: datetime
+) -> ConversationHeader:
+    """Hide the entries from a position on by a fold that shows nothing; return the new header."""
+    async with index.engine.append_lock(index.tenant, conversation):
+        while True:
+            reply = await index.run_script("load_fork_point", conversation, to)
+            row, folds = index.row(conversation, reply[1]), numbered_folds(reply[4])
+            header = row.conversation
+            after = header_after_rewind(header, to, expected_version, splits_an_exchange=bool(reply[2]), at=at)
+            if after is header:
+                return header
+            changed: NumberedFolds = {}
+            while cut := [
+                number for number, start in active_starts(folds).items() if start < to < folds[number].fold.stop
+            ]:
+                if folds[cut[0]].sealed:
+                    raise FoldConflict(conversation, folds[cut[0]].fold.id, SEALED, "it can no longer be undone")
+                folds[cut[0]] = changed[cut[0]] = replace(folds[cut[0]], undone_at=at)
+            number = max(folds, default=-1) + 1
+            folds[number] = changed[number] = rewind_fold(header, to, reason, at)
+            active = active_starts(folds)
+            inactive = [other for other in folds if other not in active]
+            if await _write(index, row, changed, inactive, active, header=after, unpinned_from=to):
+                return after
 
 
 def _active_folds(folds: NumberedFolds) -> list[Fold]:
@@ -124,12 +158,19 @@ async def _write(
     active: ActiveStarts,
     *,
     purged_before: int | None = None,
+    header: ConversationHeader | None = None,
+    unpinned_from: int = 0,
 ) -> bool:
-    """Write folds and which are active; return False if the folds have changed since `row` was read."""
+    """Write folds and which are active; return False if the folds have changed since `row` was read.
+
+    With a new header, also False if the version has changed, and the pins from a position on are removed.
+    """
     conversation = row.conversation.id
+    fields = [] if header is None else append_fields(header)
     args: list[Value] = [row.nonce, row.fold_changes, "" if purged_before is None else purged_before]
-    args += [*fold_args(folds), len(inactive), *inactive, *active_args(active)]
+    args += ["" if header is None else row.conversation.version, unpinned_from, *fold_args(folds)]
+    args += [len(inactive), *inactive, *active_args(active), len(fields), *fields]
     reply = await index.run_script("write_folds", conversation, *args)
-    if purged_before is not None:
+    if purged_before is not None or header is not None:
         index.engine.rows.pop((index.tenant, conversation), None)
     return bool(reply[0] == b"done")

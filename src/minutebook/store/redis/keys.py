@@ -32,6 +32,8 @@ class IndexKeys(NamedTuple):
     """A sorted set of the ids, newest first."""
     erased: str
     """A set of the tombstones of erased ids."""
+    blocked: str
+    """A set of the hashes of blocked recipients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class TenantKeys:
 
     @property
     def index(self) -> IndexKeys:
-        return IndexKeys(self._tenant_key("place"), self._tenant_key("order"), self._tenant_key("erased"))
+        return IndexKeys(*map(self._tenant_key, ("place", "order", "erased", "blocked")))
 
     def header(self, recipient: str, conversation: str) -> str:
         return self._recipient_key(recipient, f"header:{conversation}")

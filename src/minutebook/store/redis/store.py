@@ -88,7 +88,7 @@ class RedisBackend(Backend):
         """Run a coroutine function on the engine's loop."""
         return await self._engine.run(lambda: work(self.index))
 
-    async def vacuum(self) -> None:
+    async def vacuum(self, *, rewrite: bool = False) -> None:  # noqa: ARG002 - the files are always rewritten
         """Remove expired ids and documents, and have the server rewrite its files without the erased data.
 
         The server's memory is not overwritten: Redis does that when it allocates the freed memory again.
@@ -135,6 +135,11 @@ class RedisBackend(Backend):
     async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
         return await self._run(lambda index: conversations.fork(index, conversation, new_id, at, self.now()))
 
+    async def rewind(self, conversation: str, to: int, expected_version: int | None, reason: str) -> ConversationHeader:
+        return await self._run(
+            lambda index: folds.rewind(index, conversation, to, expected_version, reason, self.now())
+        )
+
     async def set_status(self, conversation: str, status: ConversationStatus) -> ConversationHeader:
         fields: list[Value] = ["status", status.value, "status_updated_at", microseconds(self.now())]
 
@@ -176,11 +181,14 @@ class RedisBackend(Backend):
 
         await self._run(work)
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
+    async def erase(self, conversation: str | None, recipient: str | None, *, block: bool = False) -> ErasureReceipt:
         at = self.now()
         if conversation is not None:
             return await self._run(lambda index: conversations.erase_conversation(index, conversation, at))
-        return await self._run(lambda index: conversations.erase_recipient(index, recipient or "", at))
+        return await self._run(lambda index: conversations.erase_recipient(index, recipient or "", at, block=block))
+
+    async def readmit(self, recipient: str) -> bool:
+        return await self._run(lambda index: conversations.readmit(index, recipient))
 
     async def remove_expired(self, conversation: str, before: datetime) -> ErasureReceipt:
         at = self.now()

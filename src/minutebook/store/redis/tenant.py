@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-from minutebook.errors import ConversationErased, ConversationNotFound
+from minutebook.errors import ConversationErased, ConversationNotFound, RecipientBlocked
 from minutebook.store.redis.connection import RedisEngine, Value
 from minutebook.store.redis.keys import IdClaim, TenantKeys, rank_of
 from minutebook.store.redis.rows import HeaderRow, header_row, pairs_of
-from minutebook.store.rules import id_hash
+from minutebook.store.rules import id_hash, recipient_hash
 
 STALE_MILLISECONDS: Final = 60_000
 """The age after which a claim without a conversation belongs to a process that has died."""
@@ -106,7 +106,12 @@ class TenantIndex:
         return IdClaim.parse(reply[1]) if reply[1] else None
 
     async def claim_id(self, conversation: str, recipient: str, created_at: int) -> IdClaim | None:
-        """Claim the id of a new conversation; return None if another process has created the conversation."""
+        """Claim the id of a new conversation; return None if another process has created the conversation.
+
+        Raises:
+            ConversationErased: the id was erased.
+            RecipientBlocked: the recipient is blocked.
+        """
         replaced_nonce = ""
         while True:
             args = (
@@ -116,10 +121,13 @@ class TenantIndex:
                 rank_of(created_at),
                 recipient,
                 replaced_nonce,
+                recipient_hash(self.tenant, recipient),
             )
             reply = await self.engine.run_script("claim_conversation_id", self.keys.index, args)
             if reply[0] == b"erased":
                 raise ConversationErased(conversation)
+            if reply[0] == b"blocked":
+                raise RecipientBlocked(recipient)
             claim, age_milliseconds = IdClaim.parse(reply[1]), reply[2]
             if claim.recipient == recipient and age_milliseconds < STALE_MILLISECONDS:
                 return claim

@@ -93,8 +93,16 @@ class SqlBackend(Backend):
         """Fork a conversation. The time does not depend on its length."""
         return await self._change(conversation, lambda tx, row: conversations.fork(tx, row, new_id, at, self.now()))
 
-    async def erase(self, conversation: str | None, recipient: str | None) -> ErasureReceipt:
-        return await self.write(lambda tx: conversations.erase(tx, conversation, recipient, self.now()))
+    async def rewind(self, conversation: str, to: int, expected_version: int | None, reason: str) -> ConversationHeader:
+        return await self._change(
+            conversation, lambda tx, row: folds.rewind(tx, row, to, expected_version, reason, self.now())
+        )
+
+    async def erase(self, conversation: str | None, recipient: str | None, *, block: bool = False) -> ErasureReceipt:
+        return await self.write(lambda tx: conversations.erase(tx, conversation, recipient, self.now(), block=block))
+
+    async def readmit(self, recipient: str) -> bool:
+        return await self.write(lambda tx: headers.readmit(tx, recipient), cache_safe=True)
 
     async def remove_expired(self, conversation: str, before: datetime) -> ErasureReceipt:
         return await self.write(lambda tx: conversations.remove_expired(tx, conversation, before, self.now()))

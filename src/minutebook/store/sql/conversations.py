@@ -164,15 +164,20 @@ async def fork(
     return fork_header
 
 
-async def erase(tx: SqlTransaction, conversation: str | None, recipient: str | None, at: datetime) -> ErasureReceipt:
+async def erase(
+    tx: SqlTransaction, conversation: str | None, recipient: str | None, at: datetime, *, block: bool
+) -> ErasureReceipt:
     """Delete conversations and their forks with all their rows. Tombstones stay, so that later writes are rejected."""
+    if block and recipient is not None:
+        await headers.block(tx, recipient, at)
     rows = await _lock_with_forks(tx, conversation, recipient)
     keys = [id_hash(tx.tenant, row.conversation.id) for row in rows]
-    await tx.execute_many(
-        "INSERT INTO tombstone (id, erased_at) VALUES (?, ?)", [(key, microseconds(at)) for key in keys]
+    add_tombstone = "INSERT INTO tombstone (id, erased_at) VALUES (?, ?)"
+    return await _delete(
+        *(tx, rows, at),
+        *((add_tombstone, (key, microseconds(at))) for key in keys),
+        *(("DELETE FROM lease WHERE id = ?", (key,)) for key in keys),
     )
-    await tx.execute_many("DELETE FROM lease WHERE id = ?", [(key,) for key in keys])
-    return await _delete(tx, rows, at)
 
 
 async def remove_expired(tx: SqlTransaction, conversation: str, before: datetime, at: datetime) -> ErasureReceipt:
@@ -182,17 +187,23 @@ async def remove_expired(tx: SqlTransaction, conversation: str, before: datetime
     return await _delete(tx, rows if has_expired else [], at)
 
 
-async def _delete(tx: SqlTransaction, rows: list[ConversationRow], at: datetime) -> ErasureReceipt:
+async def _delete(tx: SqlTransaction, rows: list[ConversationRow], at: datetime, *statements: Query) -> ErasureReceipt:
+    """Delete all rows of conversations, and run other statements, in as few round trips as possible."""
     entry_count = sum(row.conversation.length - row.conversation.first for row in rows)
     fold_count = pin_count = 0
     if rows:
         await tx.delete_all_entries(rows)
-        numbers = [(row.number,) for row in rows]
-        fold_count = await tx.execute_many("DELETE FROM fold WHERE conversation = ?", numbers)
-        pin_count = await tx.execute_many("DELETE FROM pin WHERE conversation = ?", numbers)
-        await tx.execute_many("DELETE FROM idempotency_key WHERE conversation = ?", numbers)
-        await tx.execute_many("DELETE FROM document WHERE conversation = ?", numbers)
-        await tx.execute_many("DELETE FROM conversation WHERE number = ?", numbers)
+        numbers = [row.number for row in rows]
+        results = await tx.query(
+            *(("DELETE FROM fold WHERE conversation = ? RETURNING 1", (number,)) for number in numbers),
+            *(("DELETE FROM pin WHERE conversation = ? RETURNING 1", (number,)) for number in numbers),
+            *(("DELETE FROM idempotency_key WHERE conversation = ?", (number,)) for number in numbers),
+            *(("DELETE FROM document WHERE conversation = ?", (number,)) for number in numbers),
+            *(("DELETE FROM conversation WHERE number = ?", (number,)) for number in numbers),
+            *statements,
+        )
+        fold_count = sum(map(len, results[: len(rows)]))
+        pin_count = sum(map(len, results[len(rows) : 2 * len(rows)]))
     return ErasureReceipt(str(uuid4()), at, len(rows), entry_count, fold_count, pin_count)
 
 

@@ -12,11 +12,18 @@ from typing import Any, Final
 from minutebook.errors import FoldConflict, FoldNotFound
 from minutebook.record.fold import Fold
 from minutebook.store.codec import fold_from_bytes, fold_to_bytes, is_storable, microseconds, moment
-from minutebook.store.rules import require_fold, require_position, require_same_fold
+from minutebook.store.rules import (
+    SEALED,
+    header_after_rewind,
+    require_fold,
+    require_position,
+    require_same_fold,
+    rewind_fold,
+)
 from minutebook.store.sql.entries import splits_exchange
 from minutebook.store.sql.tokens import index_fold
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction
-from minutebook.store.types import StoredFold, require_name
+from minutebook.store.types import ConversationHeader, StoredFold, require_name
 
 COLUMNS: Final = "number, id, start, stop, body, created_at, undone_at, sealed, covered_by"
 _SELECT: Final = f"SELECT {COLUMNS} FROM fold WHERE conversation = ?"  # noqa: S608 - a constant of ours
@@ -55,23 +62,45 @@ async def add(
 ) -> StoredFold:
     """Add a fold, and mark the active folds in its range as covered by it."""
     require_name("fold id", fold.id)
-    body = fold_to_bytes(fold)
-    fold = fold_from_bytes(fold.id, fold.start, fold.stop, body)
+    fold = fold_from_bytes(fold.id, fold.start, fold.stop, fold_to_bytes(fold))
     fold_rows = await tx.rows(f"{_SELECT} AND id = ?", row.number, fold.id)
     if fold_rows:
         return require_same_fold(row.conversation.id, stored_fold(fold_rows[0]), fold)
     start, stop = (max(0, min(position, row.conversation.length)) for position in (fold.start, fold.stop))
     overlapping = await load_active_folds(tx, row, start, stop)
-    is_split = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)
-    require_fold(row.conversation, fold, overlapping=overlapping, splits_an_exchange=is_split, replacing=replacing)
+    splits = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)
+    require_fold(row.conversation, fold, overlapping=overlapping, splits_an_exchange=splits, replacing=replacing)
+    stored = StoredFold(fold, at)
+    await _insert(tx, row, stored)
+    return stored
+
+
+async def _insert(tx: SqlTransaction, row: ConversationRow, stored: StoredFold) -> None:
+    fold = stored.fold
     ((number,),) = await tx.rows("SELECT coalesce(max(number) + 1, 0) FROM fold WHERE conversation = ?", row.number)
-    if overlapping:
-        cover = f"UPDATE fold SET covered_by = ? WHERE {_IS_ACTIVE} AND start >= ? AND stop <= ?"  # noqa: S608 - a constant of ours
-        await tx.execute(cover, number, row.number, fold.start, fold.stop)
-    fields = (fold.id, fold.start, fold.stop, body, microseconds(at))
-    await tx.execute(_INSERT, row.number, number, *fields, None, False, None)
+    cover = f"UPDATE fold SET covered_by = ? WHERE {_IS_ACTIVE} AND start >= ? AND stop <= ?"  # noqa: S608 - a constant of ours
+    await tx.execute(cover, number, row.number, fold.start, fold.stop)
+    fields = (fold.id, fold.start, fold.stop, fold_to_bytes(fold), microseconds(stored.created_at))
+    await tx.execute(_INSERT, row.number, number, *fields, None, stored.sealed, None)
     await index_fold(tx, row, number, fold)
-    return StoredFold(fold, at)
+
+
+async def rewind(
+    tx: SqlTransaction, row: ConversationRow, to: int, expected_version: int | None, reason: str, at: datetime
+) -> ConversationHeader:
+    """Hide the entries from a position on by a fold that shows nothing; return the new header."""
+    header = row.conversation
+    splits = await splits_exchange(tx, row, to)
+    after = header_after_rewind(header, to, expected_version, splits_an_exchange=splits, at=at)
+    if after is header:
+        return header
+    while cut := [fold for fold in await load_active_folds(tx, row, to, header.length) if fold.start < to]:
+        await undo(tx, row, cut[0].id, at)
+    await _insert(tx, row, rewind_fold(header, to, reason, at))
+    await tx.execute("DELETE FROM pin WHERE conversation = ? AND position >= ?", row.number, to)
+    update = "UPDATE conversation SET version = ?, lead = ?, open_at = NULL, open_calls = NULL, updated_at = ? WHERE number = ?"
+    await tx.execute(update, after.version, after.lead, microseconds(at), row.number)
+    return after
 
 
 async def undo(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datetime) -> StoredFold:
@@ -81,9 +110,7 @@ async def undo(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datet
         raise FoldNotFound(row.conversation.id, fold_id)
     number, covered_by, stored = fold_rows[0][0], fold_rows[0][8], stored_fold(fold_rows[0])
     if stored.sealed:
-        raise FoldConflict(
-            row.conversation.id, fold_id, "entries that it covers were purged", "it can no longer be undone"
-        )
+        raise FoldConflict(row.conversation.id, fold_id, SEALED, "it can no longer be undone")
     if stored.undone_at is not None:
         return stored
     uncover = "UPDATE fold SET covered_by = ? WHERE conversation = ? AND covered_by = ?"

@@ -7,10 +7,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from minutebook.errors import ConversationErased, ConversationNotFound
+from minutebook.errors import ConversationErased, ConversationNotFound, RecipientBlocked
 from minutebook.store.backend import ListQuery
 from minutebook.store.codec import cursor_of, cursor_values, microseconds, moment
-from minutebook.store.rules import id_hash, with_labels
+from minutebook.store.rules import id_hash, recipient_hash, with_labels
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TransactionConflict
 from minutebook.store.types import ConversationHeader, ConversationStatus, ForkOrigin, Page
 
@@ -97,6 +97,7 @@ async def insert(
 
     Raises:
         TransactionConflict: a concurrent transaction created or erased a conversation with this id.
+        RecipientBlocked: its recipient was erased and is blocked.
     """
     values = (
         *(header.tenant, header.id, header.recipient, header.status.value, header.version, header.length),
@@ -106,7 +107,12 @@ async def insert(
         *(json_of(lineage), *extra_columns.values()),
     )
     statement = _insert_statement(tuple(extra_columns))
-    inserted_rows, tombstones = await tx.query((statement, values), _tombstone_query(tx, header.id))
+    blocked_query = ("SELECT 1 FROM blocked_recipient WHERE id = ?", (recipient_hash(tx.tenant, header.recipient),))
+    blocked, inserted_rows, tombstones = await tx.query(
+        blocked_query, (statement, values), _tombstone_query(tx, header.id)
+    )
+    if blocked:
+        raise RecipientBlocked(header.recipient)
     if tombstones or not inserted_rows:
         raise TransactionConflict
     return ConversationRow(inserted_rows[0][0], header, lineage)
@@ -119,6 +125,17 @@ def _insert_statement(extra_columns: tuple[str, ...]) -> str:
     return (
         f"INSERT INTO conversation ({columns}) VALUES ({values}) ON CONFLICT (tenant, id) DO NOTHING RETURNING number"  # noqa: S608 - names of columns
     )
+
+
+async def block(tx: SqlTransaction, recipient: str, at: datetime) -> None:
+    """Block a recipient. Concurrent transactions that create a conversation with it end before, or see that it is blocked."""
+    await tx.lock_recipient(recipient)
+    statement = "INSERT INTO blocked_recipient (id, blocked_at) VALUES (?, ?) ON CONFLICT DO NOTHING"
+    await tx.execute(statement, recipient_hash(tx.tenant, recipient), microseconds(at))
+
+
+async def readmit(tx: SqlTransaction, recipient: str) -> bool:
+    return bool(await tx.execute("DELETE FROM blocked_recipient WHERE id = ?", recipient_hash(tx.tenant, recipient)))
 
 
 async def set_status(

@@ -31,8 +31,8 @@ async def load_mode(tx: SqlTransaction) -> str:
     return str(rows[0][0]) if rows else WORDS
 
 
-def entry_tokens(row: ConversationRow, message: Message, role: MessageRole, mode: str) -> list[str]:
-    """The tokens of an entry; empty if it is not indexed."""
+def entry_tokens(row: ConversationRow, message: Message, role: MessageRole, mode: str) -> str:
+    """The tokens of an entry, see `conversation_tokens`."""
     return conversation_tokens(row.conversation, message_tokens(message, role, mode))
 
 
@@ -43,7 +43,9 @@ async def index_fold(tx: SqlTransaction, row: ConversationRow, number: int, fold
         await tx.write_tokens((row.number << KEY_SHIFT) + FIRST_FOLD_POSITION + number, tokens)
 
 
-def conversation_tokens(header: ConversationHeader, tokens: Sequence[str]) -> list[str]:
-    """The tokens and the token of the recipient, each with the tenant's prefix; empty if there are no tokens."""
+def conversation_tokens(header: ConversationHeader, tokens: Sequence[str]) -> str:
+    """The tokens with that of the recipient at the end, all as the tenant's, with spaces between; empty if there are none."""
+    if not tokens:
+        return ""
     prefix = tenant_prefix(header.tenant)
-    return [prefix + token for token in (*tokens, recipient_token(header.recipient))] if tokens else []
+    return prefix + f" {prefix}".join((*tokens, recipient_token(header.recipient)))

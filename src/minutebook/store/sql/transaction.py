@@ -3,8 +3,8 @@
 The functions of this package are coroutines that take a `SqlTransaction`. On PostgreSQL they await the server. On SQLite
 they never suspend, so one `send` runs a coroutine to its end in the thread of the connection.
 
-Statements have `?` for their values. The tables `fold`, `pin`, `idempotency_key`, `lease` and `tombstone` are not queried by
-tenant: PostgreSQL adds it by a column default and a row-level policy, and on SQLite their keys (a conversation's number,
+Statements have `?` for their values. The tables `fold`, `pin`, `idempotency_key`, `lease`, `tombstone` and `blocked_recipient` are not queried
+by tenant: PostgreSQL adds it by a column default and a row-level policy, and on SQLite their keys (a conversation's number,
 or a hash of tenant and id) are unique across tenants.
 """
 
@@ -104,6 +104,9 @@ class SqlTransaction(ABC):
     async def execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Execute a statement for each of these values; return the total number of changed rows."""
 
+    async def lock_recipient(self, recipient: str) -> None:  # noqa: B027 - SQLite has one writer
+        """Wait until no other transaction creates a conversation with a recipient, and let none begin to."""
+
     @abstractmethod
     def entry_condition(self, span: EntrySpan) -> Query:
         """The WHERE condition on table `entry` for a span, and its values."""
@@ -133,8 +136,8 @@ class SqlTransaction(ABC):
         """Delete all entries of erased conversations, and all rows of theirs in tables that only this database has."""
 
     @abstractmethod
-    async def write_tokens(self, key: int, tokens: Sequence[str]) -> None:
-        """Add tokens to the search index; `key` is the key of an entry or of a fold."""
+    async def write_tokens(self, key: int, tokens: str) -> None:
+        """Add tokens, separated by spaces, to the search index; `key` is the key of an entry or of a fold."""
 
     @abstractmethod
     async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:

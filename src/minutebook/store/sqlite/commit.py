@@ -17,6 +17,7 @@ import apsw
 
 from minutebook.errors import StoreUnavailable
 from minutebook.store.sql.transaction import ConversationRow
+from minutebook.store.sqlite import search
 from minutebook.store.sqlite.connection import BusyHandler, open_connection, store_error
 
 MAX_CACHED: Final = 4096
@@ -32,12 +33,16 @@ class WriteConnection:
     """
 
     connection: apsw.Connection
+    busy_handler: BusyHandler = field(default_factory=BusyHandler)
+    """Decides how long the connection waits for a lock of another process."""
     conversations: dict[tuple[str, str], ConversationRow] = field(default_factory=dict)
     """(tenant, id) → the conversation's row."""
     sources: dict[tuple[str | None, str | None], int | None] = field(default_factory=dict)
     """(provider, model) → the number of its row."""
     search_mode: str | None = None
     """The database's setting `search`, once it is read."""
+    pending_characters: int | None = None
+    """Size of the rows that wait to be added to the search index."""
     data_version: int = -1
     """SQLite's data version for which the caches are valid."""
     deferred: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
@@ -86,8 +91,16 @@ class WriteConnection:
         changes_before = self.connection.total_changes()
         while self.deferred:
             statement, rows = self.deferred.popitem()
-            self.connection.executemany(statement, rows)
+            if statement == search.INSERT:
+                self._index(rows)
+            else:
+                self.connection.executemany(statement, rows)
         self.flushed_changes += self.connection.total_changes() - changes_before
+
+    def _index(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        if self.pending_characters is None:
+            self.pending_characters = search.count_pending_characters(self.connection)
+        self.pending_characters = search.write_rows(self.connection, rows, self.pending_characters)
 
     @property
     def direct_changes(self) -> int:
@@ -97,6 +110,7 @@ class WriteConnection:
     def clear_caches(self) -> None:
         self.conversations.clear()
         self.sources.clear()
+        self.pending_characters = None
 
 
 @dataclass(slots=True, eq=False)
@@ -206,7 +220,7 @@ class Committer:
         except BaseException:
             connection.close()
             raise
-        writable = WriteConnection(connection)
+        writable = WriteConnection(connection, self.busy_handler)
         self._file_identity = file_identity(self._path)
         writable.connection.set_wal_hook(self._on_wal_commit)
         self._writable = writable

@@ -171,7 +171,8 @@ def _migrate(db: apsw.Connection, path: str) -> None:
     """Run the migrations that this file lacks, under SQLite's write lock."""
     if _is_current(db, path):
         return
-    db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # has an effect on a new file only
+    db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # has an effect on a new file only, and so has the next one
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # see vacuum.py
     _enable_wal(db)
     db.execute("BEGIN IMMEDIATE")
     try:

@@ -103,7 +103,7 @@ async def _index_rows(
         zip(command.packed, command.messages, strict=True), entry_key(row.number, row.conversation.length)
     )
     tokens = ((key, entry_tokens(row, message, entry.role, writable.search_mode)) for key, (entry, message) in pairs)
-    return [search.index_row(key, entry_tokens) for key, entry_tokens in tokens if entry_tokens]
+    return [(key, entry_tokens) for key, entry_tokens in tokens if entry_tokens]
 
 
 async def _release_lease(tx: SqlTransaction, command: AppendCommand) -> None:

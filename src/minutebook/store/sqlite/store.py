@@ -183,23 +183,16 @@ class SqliteBackend(SqlBackend):
     async def close(self) -> None:
         await self._engine.close()
 
-    async def vacuum(self) -> None:
-        """Rewrite the search index, the file and the log, so that no byte of deleted data is left in them.
+    async def vacuum(self, *, rewrite: bool = False) -> None:  # noqa: ARG002 - nothing is left without it
+        """Remove deleted data from the search index, the file and the log, in small steps beside other writers.
 
         Raises:
             StoreUnavailable: another process is reading, so the log could not be emptied.
         """
+        from minutebook.store.sqlite.vacuum import vacuum
+
         await self.write(self._sweep, cache_safe=True)
-
-        def work(writable: WriteConnection) -> None:
-            writable.db.execute("INSERT INTO word (word) VALUES ('optimize')")
-            writable.db.execute("VACUUM")
-            busy, _log_pages, _copied_pages = writable.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").get
-            if busy:
-                problem = "another process is reading, so the write-ahead log could not be emptied"
-                raise StoreUnavailable(self._engine.url, problem)
-
-        await self._engine.write(work, exclusive=True)
+        await vacuum(self._engine)
 
     async def append(self, command: AppendCommand) -> int:
         """Append entries, and return once they are on the disk."""

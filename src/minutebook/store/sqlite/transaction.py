@@ -77,8 +77,8 @@ class SqliteTransaction(SqlTransaction):
         delete(self.db, start, stop)
         search.delete_tokens(self.db, start, stop)
 
-    async def write_tokens(self, key: int, tokens: Sequence[str]) -> None:
-        self.db.execute(search.INSERT, search.index_row(key, tokens))
+    async def write_tokens(self, key: int, tokens: str) -> None:
+        self.db.execute(search.INSERT, (key, tokens))
 
     async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
         return search.find_keys(self.db, query, start, stop, limit)

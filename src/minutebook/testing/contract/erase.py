@@ -11,6 +11,7 @@ from minutebook.errors import (
     InvalidSetting,
     LeaseLost,
     MissingSetting,
+    RecipientBlocked,
     StoreUnavailable,
 )
 from minutebook.store.base import ConversationStore
@@ -37,6 +38,8 @@ ATTEMPTS: dict[str, Attempt] = {
     "put_document": lambda store: store.put_document("a", NewDocument("reply", "r2", {})),
     "documents": lambda store: store.documents("a", "reply"),
     "fork": lambda store: store.fork("a", "elsewhere"),
+    "rewind": lambda store: store.rewind("a", 5),
+    "clear": lambda store: store.clear("a"),
     "set_status": lambda store: store.set_status("a", ConversationStatus.CLOSED),
     "set_labels": lambda store: store.set_labels("a", {"x": "y"}),
     "export": lambda store: _lines(store, "a"),
@@ -49,6 +52,7 @@ SEPARATELY_TESTED = {
         "list",
         "search",
         "erase",
+        "readmit",
         "expire",
         "expire_after",
         "with_expiry",
@@ -101,6 +105,44 @@ class EraseContract:
         await expect_error(ConversationErased, store.fork("other", "a"))
         await expect_error(ConversationErased, store.import_(lines))
         assert [header.id for header in (await store.list()).items] == ["other"]
+
+    @scenario
+    async def test_an_erased_recipient_may_start_a_new_conversation(self, store: ConversationStore) -> None:
+        await store.append("a", turns(1), recipient="alice")
+
+        await store.erase(recipient="alice")
+
+        await expect_error(ConversationErased, store.append("a", text_entries("late"), recipient="alice"))
+        await store.append("b", text_entries("new"), recipient="alice")
+        assert texts((await store.load("b")).entries) == ["new"]
+
+    @scenario
+    async def test_a_blocked_recipient_may_start_a_conversation_once_readmitted(self, store: ConversationStore) -> None:
+        await store.append("a", turns(1), recipient="alice")
+        await store.append("other", turns(1), recipient="bob")
+
+        receipt = await store.erase(recipient="alice", block=True)
+        blocked = await expect_error(RecipientBlocked, store.append("b", text_entries("new"), recipient="alice"))
+        await expect_error(RecipientBlocked, store.append("alice", text_entries("new")))
+        await expect_error(RecipientBlocked, store.append("b", [], recipient="alice", expected_version=0))
+        await store.append("other", text_entries("more"), recipient="bob")
+        await store.for_tenant("t2").append("b", text_entries("of another tenant"), recipient="alice")
+
+        assert (receipt.conversations, blocked.recipient) == (1, "alice")
+        assert await store.for_tenant("t2").readmit("alice") is False
+        await expect_error(RecipientBlocked, store.append("b", text_entries("new"), recipient="alice"))
+        assert await store.readmit("alice") is True
+        assert await store.readmit("alice") is False
+        await store.append("b", text_entries("new"), recipient="alice")
+        await expect_error(ConversationErased, store.append("a", text_entries("late"), recipient="alice"))
+
+    @scenario
+    async def test_a_recipient_without_conversations_can_be_blocked(self, store: ConversationStore) -> None:
+        await store.erase(recipient="alice", block=True)
+        await store.erase(recipient="alice", block=True)
+
+        await expect_error(RecipientBlocked, store.append("a", text_entries("new"), recipient="alice"))
+        await expect_error(MissingSetting, store.erase(conversation="a", block=True))
 
     @scenario
     async def test_all_conversations_of_a_recipient_are_erased(self, store: ConversationStore) -> None:

@@ -18,6 +18,7 @@ from minutebook.testing.contract.folds import FoldContract, ForkContract, PurgeC
 from minutebook.testing.contract.leases import LeaseContract
 from minutebook.testing.contract.load import LoadContract
 from minutebook.testing.contract.pages import ListContract, TransferContract
+from minutebook.testing.contract.rewind import RewindContract
 from minutebook.testing.contract.search import SearchContract
 from minutebook.testing.contract.trim import TrimContract
 
@@ -29,6 +30,7 @@ class StoreContract(
     PurgeContract,
     TrimContract,
     ForkContract,
+    RewindContract,
     DocumentContract,
     LeaseContract,
     EraseContract,

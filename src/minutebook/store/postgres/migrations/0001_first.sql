@@ -99,6 +99,14 @@ ALTER TABLE minutebook.tombstone
     ADD COLUMN id bytea NOT NULL, ALTER COLUMN id SET STORAGE PLAIN,
     ADD PRIMARY KEY (tenant, id);
 
+CREATE TABLE minutebook.blocked_recipient (
+    blocked_at bigint NOT NULL
+);
+ALTER TABLE minutebook.blocked_recipient
+    ADD COLUMN tenant text COLLATE "C" NOT NULL, ALTER COLUMN tenant SET STORAGE PLAIN,
+    ADD COLUMN id bytea NOT NULL, ALTER COLUMN id SET STORAGE PLAIN,
+    ADD PRIMARY KEY (tenant, id);
+
 -- Kinds and ids may be too long for an index, so their hashes are indexed.
 CREATE TABLE minutebook.document (
     conversation bigint NOT NULL,
@@ -234,12 +242,33 @@ GRANT SELECT, INSERT, DELETE ON minutebook.entry, minutebook.pin, minutebook.ide
     TO minutebook_app;
 GRANT SELECT, INSERT, UPDATE ON minutebook.setting TO minutebook_app;
 GRANT SELECT, INSERT ON minutebook.tombstone TO minutebook_app;
+GRANT SELECT, INSERT, DELETE ON minutebook.blocked_recipient TO minutebook_app;
 GRANT USAGE ON SEQUENCE minutebook.fence TO minutebook_app;
 
 CREATE FUNCTION minutebook.mark_removed(relations oid[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog
 AS $$
     INSERT INTO minutebook.removed (relation) SELECT unnest(relations)
+$$;
+
+-- Holds off transactions that block the recipients of new conversations, until this transaction ends.
+CREATE FUNCTION minutebook.lock_new_recipients(conversations jsonb) RETURNS void
+LANGUAGE sql
+AS $$
+    SELECT pg_advisory_xact_lock_shared(('x' || encode(substr(recipient_hash, 1, 8), 'hex'))::bit(64)::bigint)
+    FROM jsonb_to_recordset(conversations) AS new (recipient_hash bytea)
+    WHERE recipient_hash IS NOT NULL ORDER BY recipient_hash
+$$;
+
+-- Deletes the waiting jobs of conversations, if the database has a queue of jobs (jobs.sql).
+CREATE FUNCTION minutebook.cancel_jobs(conversations text[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF to_regprocedure('minutebook_jobs.cancel(text[])') IS NOT NULL THEN
+        EXECUTE 'SELECT minutebook_jobs.cancel($1)' USING conversations;
+    END IF;
+END
 $$;
 
 -- Writes a group of appends completely, or raises serialization_failure if the database is not in the state that the
@@ -260,10 +289,12 @@ DECLARE
 BEGIN
     PERFORM set_config('role', 'minutebook_app', true), set_config('minutebook.tenant', tenant_id, true),
         set_config('lock_timeout', lock_milliseconds, true), set_config('enable_seqscan', 'off', true);
+    -- Before any row is locked, so that there is no deadlock with a transaction that blocks a recipient.
+    PERFORM minutebook.lock_new_recipients(changes -> 'conversations');
     FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
         ordinal integer, number bigint, expected_version bigint, version bigint, length integer, turns integer,
         lead integer, open_at integer, open_calls text, updated_at bigint, id text, id_hash bytea, recipient text,
-        status text, labels text, created_at bigint, documents bigint
+        status text, labels text, created_at bigint, documents bigint, recipient_hash bytea
     ) LOOP
         counted := change.documents;
         IF change.number IS NOT NULL THEN
@@ -282,7 +313,8 @@ BEGIN
             ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO change.number;
             -- The tombstone is checked after the insert, so that a concurrent erasure cannot be missed.
             is_stale := NOT FOUND
-                OR EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = tenant_id AND id = change.id_hash);
+                OR EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = tenant_id AND id = change.id_hash)
+                OR EXISTS (SELECT FROM minutebook.blocked_recipient WHERE tenant = tenant_id AND id = change.recipient_hash);
         END IF;
         IF is_stale THEN
             RAISE serialization_failure USING MESSAGE = 'the conversation was changed by another transaction';
@@ -314,7 +346,8 @@ BEGIN
     );
     IF changes ? 'words' THEN
         INSERT INTO minutebook.word (tenant, key, part, words)
-        SELECT tenant_id, (numbers[new.ordinal] << 32) + new.position, new.part, new.words::tsvector
+        SELECT tenant_id, (numbers[new.ordinal] << 32) + new.position, new.part,
+            array_to_tsvector(string_to_array(new.words, ' '))
         FROM jsonb_to_recordset(changes -> 'words') AS new (ordinal integer, position bigint, part integer, words text);
     END IF;
     IF changes ? 'idempotency_keys' THEN

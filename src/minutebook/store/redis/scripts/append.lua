@@ -12,6 +12,7 @@ if stored[1] then
   if stored[1] ~= nonce or stored[2] ~= version then return {'conflict', header()} end
 else
   if version ~= '' then return {'missing'} end
+  if redis.call('SISMEMBER', KEYS[TOMBSTONES], 'blocked') == 1 then return {'blocked'} end
   if redis.call('EXISTS', KEYS[VOID]) == 1 then return {'void'} end
 end
 if have_documents_changed(VOID + 1, documents) then return {'documents changed'} end

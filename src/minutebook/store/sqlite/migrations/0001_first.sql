@@ -93,6 +93,11 @@ CREATE TABLE tombstone (
     erased_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+CREATE TABLE blocked_recipient (
+    id BLOB PRIMARY KEY,
+    blocked_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE document (
     conversation INTEGER NOT NULL,
     tenant TEXT NOT NULL,
@@ -124,5 +129,11 @@ CREATE TABLE setting (
 ) WITHOUT ROWID;
 
 -- The search index: the tokens of each entry and fold, see store/search.py. The texts are only in `entry` and `fold`.
-CREATE VIRTUAL TABLE word USING fts5 (words, content = '', contentless_delete = 1, tokenize = 'ascii');
+CREATE VIRTUAL TABLE word USING fts5 (
+    words, content = '', contentless_delete = 1, tokenize = 'ascii', detail = 'none'
+);
 INSERT INTO word (word, rank) VALUES ('pgsz', 1000);
+CREATE TABLE pending_word (                    -- tokens that are not in `word` yet, see search.py
+    key INTEGER PRIMARY KEY,
+    words TEXT NOT NULL
+);

@@ -1,0 +1,73 @@
+"""Rewinding and clearing a conversation with its handle."""
+
+import pytest
+
+from minutebook import Conversation, MemoryStore
+from minutebook.errors import InvalidSetting, VersionConflict
+
+
+def _contents(chat: Conversation) -> list[object]:
+    return [message["content"] for message in chat.view().messages]
+
+
+def test_a_rewound_conversation_continues_from_the_position():
+    chat = Conversation("a", system="Be brief.")
+    for role, text in (("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four")):
+        chat.append({"role": role, "content": text})
+
+    chat.rewind(-2)
+    chat.append({"role": "user", "content": "five"})
+
+    assert _contents(chat) == ["Be brief.", "one", "two", "five"]
+    assert [message["content"] for message in chat][3:] == ["three", "four", "five"]
+
+
+def test_a_cleared_conversation_begins_with_the_system_message():
+    chat = Conversation("a", system="Be brief.")
+    chat.append({"role": "user", "content": "one"})
+    chat.pin(1)
+
+    chat.clear()
+    chat.append({"role": "user", "content": "two"})
+
+    assert _contents(chat) == ["Be brief.", "two"]
+
+
+def test_another_handle_sees_the_rewind():
+    store = MemoryStore()
+    chat, other = Conversation("a", store=store), Conversation("a", store=store)
+    chat.append({"role": "user", "content": "one"})
+    chat.append({"role": "user", "content": "two"})
+    assert _contents(other) == ["one", "two"]
+
+    chat.rewind(1)
+
+    assert _contents(other) == ["one"]
+    other.append({"role": "user", "content": "three"})
+    assert _contents(chat) == ["one", "three"]
+
+
+def test_a_hidden_call_gets_no_interrupted_result():
+    store = MemoryStore()
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    first = Conversation("a", store=store)
+    first.append({"role": "user", "content": "one"})
+    first.append({"role": "assistant", "content": None, "tool_calls": [call]})
+    chat = Conversation("a", store=store)
+
+    chat.rewind(1)
+    chat.append({"role": "user", "content": "two"})
+
+    assert _contents(chat) == ["one", "two"]
+
+
+def test_a_rewind_with_another_version_or_position_is_rejected():
+    chat = Conversation("a")
+    chat.append({"role": "user", "content": "one"})
+
+    with pytest.raises(VersionConflict):
+        chat.rewind(0, expected_version=5)
+    with pytest.raises(InvalidSetting, match="0 to 1"):
+        chat.rewind(2)
+
+    assert _contents(chat) == ["one"]

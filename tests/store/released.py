@@ -1,0 +1,98 @@
+"""Databases of released schema versions, which every later version must open.
+
+`python -m tests.store.released` writes those of the newest schema to the folder `databases`. Run it once for each new
+migration, and never change the files of an earlier one.
+"""
+
+import asyncio
+import subprocess
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+
+from minutebook.store import NewDocument, open_store
+from minutebook.store.sqlite.connection import migrations
+from minutebook.testing.contract.samples import summary_fold, text_entries, turns
+
+FOLDER = Path(__file__).parent / "databases"
+TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LARGE = "large " * 2_000
+
+
+async def fill(store):
+    """Write something of everything that a database can contain."""
+    await store.append(
+        *("order-1", turns(3)),
+        recipient="alice",
+        labels={"team": "blue"},
+        idempotency_key="first",
+        documents=[NewDocument("note", "n", {"text": "a note"})],
+    )
+    await store.add_fold("order-1", summary_fold("summary", 0, 5))
+    await store.pin("order-1", 5)
+    await store.fork("order-1", "order-1-again", at=10)
+    await store.append("large", text_entries(LARGE, LARGE, "東京の天気"))
+    await store.append("rewound", text_entries("one", "two", "three"))
+    await store.rewind("rewound", 1)
+    await store.append("gone", text_entries("secret"), recipient="bob")
+    await store.erase(recipient="bob", block=True)
+    await store.for_tenant("other").append("order-1", text_entries("of another tenant"))
+
+
+async def contents(store):
+    """What a user finds in a database that `fill` has filled."""
+    headers = (await store.list()).items
+    found = {}
+    for header in sorted(headers, key=lambda header: header.id):
+        loaded = await store.load(header.id)
+        found[header.id] = [
+            (header.recipient, header.version, header.length, header.turns, dict(header.labels), header.created_at),
+            loaded.messages,
+            [(fold.start, fold.stop, fold.reason) for fold in loaded.folds],
+            sorted(loaded.pins),
+        ]
+    found["hits"] = [
+        (hit.conversation, hit.position) for hit in (await store.search('"question 1" OR 京の OR large')).items
+    ]
+    found["document"] = dict((await store.document("note", "n")).body)
+    found["other"] = (await store.for_tenant("other").load("order-1")).messages
+    return found
+
+
+def restore_postgres(url, dump):
+    """Restore a dump into an empty database."""
+    lines = dump.read_text(encoding="utf-8").splitlines()
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("DO $$ BEGIN CREATE ROLE minutebook_app NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+        db.execute("\n".join(line for line in lines if not line.startswith("\\")).encode())
+
+
+def write_databases():
+    from tests.servers import Postgres
+
+    number = f"{migrations()[-1].number:04}"
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "chat.db"
+        asyncio.run(_write(f"sqlite:///{path}"))
+        (FOLDER / f"{number}.sqlite").write_bytes(path.read_bytes())
+    server = Postgres.make()
+    try:
+        asyncio.run(_write(server.url()))
+        arguments = (server._programs / "pg_dump", "--inserts", "--no-owner", server.url())
+        dump = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True).stdout
+    finally:
+        server.remove()
+    lines = [line for line in dump.splitlines() if line and not line.startswith(("--", "\\"))]
+    (FOLDER / f"{number}.postgres.sql").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+async def _write(url):
+    async with open_store(url, clock=lambda: TIME) as store:
+        await fill(store)
+
+
+if __name__ == "__main__":
+    write_databases()

@@ -1,0 +1,90 @@
+"""Every version opens the databases of all released versions."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from minutebook.errors import ConversationErased, RecipientBlocked, StoreRejected
+from minutebook.store import MemoryStore, open_store
+from minutebook.store.sql import migrations as sql_migrations
+from minutebook.store.sqlite.connection import migrations
+from minutebook.testing.contract.samples import expect_error, text_entries
+from tests.servers import require_postgres, shared
+from tests.store.released import FOLDER, TIME, contents, fill, restore_postgres
+
+DATABASES = sorted(path.name for path in FOLDER.iterdir())
+
+
+@pytest.fixture
+def new_database():
+    """The URL of a new, empty PostgreSQL database."""
+    require_postgres()
+    url = shared.url()
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("DROP DATABASE IF EXISTS released")
+        db.execute("CREATE DATABASE released")
+    yield psycopg.conninfo.make_conninfo(url, dbname="released")
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("DROP DATABASE released WITH (FORCE)")
+
+
+@pytest.fixture
+def restored(request, tmp_path):
+    """The URL of a copy of a stored database."""
+    name = request.param
+    if name.endswith(".sqlite"):
+        shutil.copy(FOLDER / name, tmp_path / "chat.db")
+        return f"sqlite:///{tmp_path / 'chat.db'}"
+    conninfo = request.getfixturevalue("new_database")
+    restore_postgres(conninfo, FOLDER / name)
+    parts = psycopg.conninfo.conninfo_to_dict(conninfo)
+    return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/released"
+
+
+def test_each_schema_version_has_stored_databases():
+    numbers = [f"{migration.number:04}" for migration in migrations()]
+
+    assert sorted(f"{number}.{engine}" for number in numbers for engine in ("postgres.sql", "sqlite")) == DATABASES
+
+
+@pytest.mark.parametrize("restored", DATABASES, indirect=True)
+def test_a_stored_database_of_each_released_version_is_opened(restored):
+    async def expected():
+        async with MemoryStore(clock=lambda: TIME) as store:
+            await fill(store)
+            return await contents(store)
+
+    async def scenario():
+        async with open_store(restored) as store:
+            found = await contents(store)
+            assert await store.append("order-1", text_entries("more"), expected_version=1) == 2
+            assert await store.append("order-1", text_entries("again"), idempotency_key="k") == 3
+            await expect_error(ConversationErased, store.append("gone", text_entries("late")))
+            await expect_error(RecipientBlocked, store.append("new", text_entries("late"), recipient="bob"))
+            assert [hit.position for hit in (await store.search("more")).items] == [15]
+            await store.erase(recipient="alice")
+            return found
+
+    assert asyncio.run(scenario()) == asyncio.run(expected())
+
+
+@pytest.mark.parametrize("restored", DATABASES, indirect=True)
+def test_a_modified_migration_is_refused_by_name(restored, monkeypatch):
+    package = "minutebook.store.postgres" if restored.startswith("postgresql") else "minutebook.store.sqlite"
+    first, *others = sql_migrations.load_migrations(package)
+    modified = [first._replace(script=f"{first.script}\nSELECT 1;"), *others]
+    monkeypatch.setattr(f"{package}.connection.load_migrations", lambda _package: modified)
+
+    async def scenario():
+        async with open_store(restored):
+            pass
+
+    with pytest.raises(StoreRejected, match=f"has run another version of migration {first.name}"):
+        asyncio.run(scenario())
+
+
+def test_the_stored_databases_are_small():
+    assert max(Path(FOLDER / name).stat().st_size for name in DATABASES) < 250_000

@@ -55,9 +55,10 @@ class PostgresEngine:
         timeout_seconds: float,
         needs_job: NeedsJob | None,
         search_mode: str | None = None,
+        role: str | None = None,
     ) -> None:
         self.address = address_of(url)
-        self.settings = PostgresSettings(self.address, search_mode)
+        self.settings = PostgresSettings(self.address, search_mode, role)
         self._new_pool = partial(
             ConnectionPool, url, connections, timeout_seconds, self.settings, with_jobs=needs_job is not None
         )
@@ -91,7 +92,7 @@ class PostgresEngine:
 
     async def search_mode(self) -> str:
         """The database's setting `search`."""
-        return await self._run(lambda connections: connections.pool.read_search_mode())
+        return (await self._run(lambda connections: connections.pool.read_settings())).search_mode
 
     def cache_header(self, number: int, header: ConversationHeader) -> None:
         """Remember a header that was just read, so that the next append need not read it."""

@@ -219,6 +219,11 @@ BEGIN
         EXECUTE format(
             'CREATE POLICY tenant ON %s USING (tenant = current_setting(''minutebook.tenant'', true))', relation
         );
+        -- The owner sees the rows of all tenants if it asks for them: for backups.
+        EXECUTE format(
+            'CREATE POLICY owner ON %s TO %I USING (current_setting(''minutebook.all_tenants'', true) = ''on'')',
+            relation, current_user
+        );
         EXECUTE format(
             'ALTER TABLE %s ALTER COLUMN tenant SET DEFAULT current_setting(''minutebook.tenant'', true)', relation
         );

@@ -112,10 +112,10 @@ async def connect(url: str, store: str, timeout_seconds: float) -> AsyncConnecti
         return await AsyncConnection.connect(url, connect_timeout=max(2, int(timeout_seconds)), **CONNECTION_OPTIONS)
 
 
-async def migrate(db: AsyncConnection, store: str, role: str = DEFAULT_ROLE) -> None:
+async def migrate(db: AsyncConnection, store: str, role: str = DEFAULT_ROLE, *, last: int | None = None) -> None:
     """Run the migrations that this database does not have yet. Takes no lock if there are none.
 
-    `role` is the role of transactions in a new database.
+    `role` is the role of transactions in a new database, and `last` the number of the last migration to run.
     """
     with map_errors(store):
         await _require_unicode(db, store)
@@ -126,9 +126,9 @@ async def migrate(db: AsyncConnection, store: str, role: str = DEFAULT_ROLE) -> 
             if await _is_current(db, store):
                 return
             version = await schema_version(db, store)
-            role = await _recorded_role(db) if version else role
+            role = await recorded_role(db) if version else role
             for migration in migrations():
-                if migration.number > version:
+                if version < migration.number <= (last or migration.number):
                     await _run_migration(db, store, migration, role)
 
 
@@ -178,7 +178,8 @@ async def schema_version(db: AsyncConnection, store: str) -> int:
     return int(comment.removeprefix(_VERSION_PREFIX))
 
 
-async def _recorded_role(db: AsyncConnection) -> str:
+async def recorded_role(db: AsyncConnection) -> str:
+    """The role of transactions that was chosen when the tables were created."""
     row = await (await db.execute("SELECT value FROM minutebook.setting WHERE name = 'role'")).fetchone()
     return DEFAULT_ROLE if row is None else str(row[0])
 

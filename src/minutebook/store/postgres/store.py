@@ -169,8 +169,9 @@ class PostgresStore(ConversationStore):
         connections = options.connections if connections is None else connections
         if connections < 1:
             raise InvalidSetting("connections", connections, "1 or more")
-        role = options.role if role is None else require_role_name(role)
-        self._engine = PostgresEngine(self.url, connections, timeout_seconds, needs_job, search_mode(search), role)
+        self.role = options.role if role is None else require_role_name(role)
+        """The role of transactions if the database is new; None for the default."""
+        self._engine = PostgresEngine(self.url, connections, timeout_seconds, needs_job, search_mode(search), self.role)
         super().__init__(PostgresBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)
 
     async def create_job_tables(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import psycopg
 import pytest
@@ -153,8 +154,10 @@ def test_a_restore_needs_an_empty_database_and_an_undamaged_file(
     file, damaged = tmp_path / "chat.backup", tmp_path / "damaged"
     fill(source)
     run("db", "backup", file, "--db", source)
+    with ZipFile(file) as archive:
+        entries = archive.getinfo("entry.copy")
     content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 0xFF
+    content[entries.header_offset + 100 + entries.compress_size // 2] ^= 0xFF
     damaged.write_bytes(content)
 
     assert "has rows; restore into a new database" in run("db", "restore", file, "--db", source).stderr

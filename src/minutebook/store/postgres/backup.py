@@ -6,6 +6,7 @@ queue of background jobs is not in it either: the next append to a conversation 
 """
 
 import json
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -128,7 +129,7 @@ async def restore_backup(url: str, file: Path, role: str = DEFAULT_ROLE) -> Back
             async with db:
                 with map_errors(address):
                     await _restore(db, address, role, archive, backup)
-    except (BadZipFile, EOFError, KeyError, ValueError, TypeError) as error:
+    except (BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError) as error:
         if isinstance(error, UnreadableInput):
             raise
         raise UnreadableInput(str(file), f"not a backup of a PostgreSQL database, or damaged ({error})") from error

@@ -97,6 +97,31 @@ class Postgres:
                 return
         raise RuntimeError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
 
+    def make_replica(self):
+        """A server that follows this one and cannot be written to."""
+        folder = Path(tempfile.mkdtemp(prefix="minutebook-", dir=self.folder.parent))
+        folder.chmod(0o755)
+        replica = Postgres(folder, _free_port(), None)
+        replica._settings, replica._programs = self._settings, self._programs
+        if _user():
+            os.chown(folder, _user()["user"], _user()["group"])
+        copy = [self._programs / "pg_basebackup", "-d", self.url(), "-D", folder / "data", "-R", "-c", "fast"]
+        try:
+            subprocess.run(copy, check=True, cwd=folder, **_user())
+            replica.start()
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        return replica
+
+    def wait_for(self, replica):
+        """Return when the replica has everything that was committed here."""
+        with psycopg.connect(self.url()) as db:
+            (position,) = db.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        with psycopg.connect(replica.url(), autocommit=True) as db:
+            while not db.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (position,)).fetchone()[0]:
+                time.sleep(0.01)
+
     def url(self, database="postgres", user="postgres"):
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 

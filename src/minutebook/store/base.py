@@ -43,6 +43,7 @@ from minutebook.store.types import (
     Page,
     SearchHit,
     StoredFold,
+    StoreStatistics,
     require_documents,
     require_lease_on,
     require_name,
@@ -384,6 +385,10 @@ class ConversationStore(DocumentOperations, LeaseOperations):
             VersionConflict: a conversation with the same id exists that another import or append created.
         """
         return await import_lines(self, lines)
+
+    async def statistics(self) -> StoreStatistics:
+        """Figures of the store in this process, for metrics: waiting writes, connections and jobs."""
+        return await self.backend.statistics()
 
     async def vacuum(self) -> None:
         """Remove deleted data from the files of the database and free its space. Can be slow; run it rarely."""

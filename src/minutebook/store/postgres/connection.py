@@ -427,6 +427,10 @@ class ConnectionPool:
         finally:
             await db.close()
 
+    def statistics(self) -> dict[str, int]:
+        """The figures of the pool, with the driver's names; empty before `start`."""
+        return {} if self._pool is None else self._pool.get_stats()
+
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()

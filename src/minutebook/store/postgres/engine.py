@@ -13,7 +13,7 @@ from minutebook.store.postgres.append import HeaderCache, NeedsJob, PendingAppen
 from minutebook.store.postgres.connection import BEGIN_READ, BEGIN_WRITE, ConnectionPool, TenantConnection, address_of
 from minutebook.store.postgres.settings import PostgresSettings
 from minutebook.store.postgres.writer import MAX_CACHED_HEADERS, GroupWriter
-from minutebook.store.types import ConversationHeader
+from minutebook.store.types import ConversationHeader, StoreStatistics
 
 T = TypeVar("T")
 WRITERS_PER_LOOP: Final = 2
@@ -108,6 +108,18 @@ class PostgresEngine:
         """Create the tables of the job queue, if they do not exist."""
         await self._run(lambda connections: connections.pool.create_job_tables())
 
+    async def statistics(self) -> StoreStatistics:
+        """Figures of all event loops, and the length of the job queue if this process queues jobs."""
+        loops = list(self._connections.values())
+        figures = [connections.pool.statistics() for connections in loops]
+        names = ("pool_size", "pool_available", "requests_waiting", "requests_num", "requests_wait_ms")
+        size, idle, waiting, requests, wait_ms = (sum(pool.get(name, 0) for pool in figures) for name in names)
+        return StoreStatistics(
+            sum(writer.waiting for connections in loops for writer in connections.writers),
+            *(size, idle, waiting, requests, wait_ms / 1000),
+            None if self._needs_job is None else await self.call(_count_jobs),
+        )
+
     async def close(self) -> None:
         """Finish the appends, then close the connections and stop the thread."""
         await self._loop.close(self._close_own())
@@ -146,3 +158,8 @@ class PostgresEngine:
         connections = self._connections.pop(asyncio.get_running_loop(), None)
         if connections is not None:
             await connections.close()
+
+
+async def _count_jobs(db: AsyncConnection) -> int:
+    row = await (await db.execute("SELECT minutebook_jobs.waiting()")).fetchone()
+    return int(row[0]) if row else 0

@@ -28,7 +28,7 @@ from minutebook.store.search import message_tokens, search_mode
 from minutebook.store.sql import documents
 from minutebook.store.sql.backend import SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction
-from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, LoadedConversation
+from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, LoadedConversation, StoreStatistics
 
 T = TypeVar("T")
 _TABLES: Final = ("conversation", "payload", "fold", "pin", "idempotency_key", "word", "lease")
@@ -53,6 +53,9 @@ class PostgresBackend(SqlBackend):
 
     async def close(self) -> None:
         await self._engine.close()
+
+    async def statistics(self) -> StoreStatistics:
+        return await self._engine.statistics()
 
     async def vacuum(self) -> None:
         """Rewrite the tables that rows were deleted from, so that no deleted data remains in their files.

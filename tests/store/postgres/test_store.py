@@ -281,6 +281,21 @@ def test_invalid_settings_are_rejected():
             PostgresStore(f"postgresql://localhost/x?{option}")
 
 
+def test_the_statistics_have_the_waits_for_a_connection(url):
+    async def scenario():
+        async with PostgresStore(url, connections=1) as store:
+            await store.append("a", text_entries("1"))
+            await asyncio.gather(*(store.load("a") for _ in range(8)))
+            return await store.statistics()
+
+    statistics = asyncio.run(scenario())
+
+    assert (statistics.connections, statistics.idle_connections, statistics.waiting_for_connection) == (1, 1, 0)
+    assert statistics.connection_requests >= 8
+    assert statistics.connection_wait_seconds > 0
+    assert (statistics.waiting_writes, statistics.queued_jobs) == (0, None)
+
+
 def test_the_size_of_the_pool_can_be_in_the_url(url):
     async def scenario():
         async with open_store(f"{url}?connections=2") as store:

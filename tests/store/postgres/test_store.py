@@ -108,7 +108,7 @@ def test_every_table_with_a_tenant_forces_its_policy_on_its_owner_too(url):
             " EXISTS (SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND attname = 'tenant')"
             " FROM pg_class WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p')"
         ).fetchall()
-    assert len(tables) == 14
+    assert len(tables) == 13
     assert [name for name, forced, _, tenant in tables if tenant and not forced] == [
         "word"
     ]  # its owner's function searches
@@ -236,6 +236,35 @@ def test_the_owner_sees_all_tenants_only_if_it_asks_for_them(url):
         assert count(db, conversations) == 1
         db.execute("SET LOCAL ROLE minutebook_app")
         assert count(db, conversations) == 0
+
+
+def test_a_tenant_gets_a_partition_that_can_be_detached(server):
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        db.execute("CREATE ROLE owner LOGIN CREATEROLE")
+        db.execute("CREATE DATABASE chat OWNER owner")
+    url = server.url("chat", "owner")
+    fill_every_table(url)
+
+    async def append(tenant, *words):
+        async with open_store(url, tenant=tenant) as store:
+            for word in words:
+                await store.append("a", text_entries(word))
+            return texts((await store.load("a", since=0)).entries)
+
+    asyncio.run(append("acme", "1", "2"))
+    with psycopg.connect(url, autocommit=True) as db:
+        name = count(db, "SELECT minutebook.add_partition('acme')")
+    assert asyncio.run(append("acme", "3")) == ["1", "2", "3"]
+    assert asyncio.run(append("default", "more"))[-1] == "more"
+    with psycopg.connect(server.url("chat")) as root:
+        assert count(root, f"SELECT count(*) FROM minutebook.{name}") == 3
+        options = "SELECT array_agg(attstattarget || attstorage::text ORDER BY attnum) FROM pg_attribute WHERE attnum > 0 AND attrelid = "
+        assert count(root, options + f"'minutebook.{name}'::regclass") == count(
+            root, options + "'minutebook.entry_others'::regclass"
+        )
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(f"ALTER TABLE minutebook.entry DETACH PARTITION minutebook.{name}")
+    assert asyncio.run(append("default", "last"))[-1] == "last"
 
 
 def test_the_error_for_a_user_who_may_not_create_the_tables_names_the_owner(url):
@@ -740,8 +769,8 @@ def test_an_erasure_does_not_wait_for_one_of_another_tenant(url):
             await store.append("a", text_entries("1"))
             async with await psycopg.AsyncConnection.connect(as_root(url)) as other:
                 # What an erasure of another tenant that is not committed yet has done.
-                tables = "ARRAY['minutebook.conversation'::regclass::oid, 'minutebook.entry_0'::regclass::oid,"
-                await other.execute(f"SELECT minutebook.mark_removed({tables} 'minutebook.entry_1'::regclass::oid])")
+                tables = "ARRAY['minutebook.conversation'::regclass::oid, 'minutebook.entry_others'::regclass::oid]"
+                await other.execute(f"SELECT minutebook.mark_removed({tables})")
                 receipt = await store.erase(conversation="a")
                 await other.rollback()
                 return receipt.conversations

@@ -291,7 +291,7 @@ async def postgres_status(url: str, tenant: str) -> dict[str, Any]:
 
     The database is neither created nor migrated.
     """
-    from minutebook.store.postgres.connection import connect, migrations, recorded_role, schema_version
+    from minutebook.store.postgres.connection import connect, migrations, read_role, schema_version
     from minutebook.store.postgres.connection import map_errors as map_postgres_errors
 
     db = await connect(url, "postgresql", CONNECT_TIMEOUT_SECONDS)
@@ -303,7 +303,7 @@ async def postgres_status(url: str, tenant: str) -> dict[str, Any]:
             counts: dict[str, int] = {}
             if current:
                 configure = "SELECT set_config('role', %s, true), set_config('minutebook.tenant', %s, true)"
-                await db.execute(configure, (await recorded_role(db), tenant))
+                await db.execute(configure, (await read_role(db), tenant))
                 row = await (await db.execute(_TENANT_COUNTS, (tenant,))).fetchone() or ()
                 counts = dict(zip(("conversations", "entries", "turns"), row, strict=True))
             await db.execute("ROLLBACK")

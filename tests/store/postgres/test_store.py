@@ -264,6 +264,12 @@ def test_a_tenant_gets_a_partition_that_can_be_detached(server):
         )
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(f"ALTER TABLE minutebook.entry DETACH PARTITION minutebook.{name}")
+
+    async def erase():
+        async with open_store(url, tenant="acme") as store:
+            return (await store.erase(conversation="a")).conversations
+
+    assert asyncio.run(erase()) == 1
     assert asyncio.run(append("default", "last"))[-1] == "last"
 
 

@@ -126,7 +126,7 @@ async def migrate(db: AsyncConnection, store: str, role: str = DEFAULT_ROLE, *, 
             if await _is_current(db, store):
                 return
             version = await schema_version(db, store)
-            role = await recorded_role(db) if version else role
+            role = await read_role(db) if version else role
             for migration in migrations():
                 if version < migration.number <= (last or migration.number):
                     await _run_migration(db, store, migration, role)
@@ -178,7 +178,7 @@ async def schema_version(db: AsyncConnection, store: str) -> int:
     return int(comment.removeprefix(_VERSION_PREFIX))
 
 
-async def recorded_role(db: AsyncConnection) -> str:
+async def read_role(db: AsyncConnection) -> str:
     """The role of transactions that was chosen when the tables were created."""
     row = await (await db.execute("SELECT value FROM minutebook.setting WHERE name = 'role'")).fetchone()
     return DEFAULT_ROLE if row is None else str(row[0])

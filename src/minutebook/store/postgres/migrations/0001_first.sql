@@ -634,8 +634,8 @@ BEGIN
 END
 $$;
 
--- Gives a tenant a partition of its own, which the owner can detach or move to another disk; returns its name. The
--- tenant's entries are moved, and nobody can use the table `entry` meanwhile.
+-- Adds a partition for a tenant, which the owner can detach or move to another disk; returns its name. The tenant's
+-- entries are moved to it. The table `entry` is locked until the transaction ends.
 CREATE FUNCTION minutebook.add_partition(tenant_id text) RETURNS text
 LANGUAGE plpgsql
 AS $$

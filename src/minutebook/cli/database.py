@@ -1,4 +1,4 @@
-"""The database of a command: open it, check it, show its size, and copy it.
+"""The database of a command: open it, check it, and show its size.
 
 Commands are synchronous and stores are async. `Database.run` runs one store operation and `Database.each` iterates over
 one, on a single event loop per command.
@@ -6,19 +6,18 @@ one, on a single event loop per command.
 
 import errno
 import os
-import shutil
-import tempfile
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import uuid4
 
 import apsw
 
 from minutebook.cli.interrupts import InterruptibleRunner
 from minutebook.cli.options import default_database_url
-from minutebook.cli.progress import count_progress
-from minutebook.cli.rewrite import require_folder
 from minutebook.errors import (
     ConversationErased,
     ConversationNotFound,
@@ -27,8 +26,9 @@ from minutebook.errors import (
     StoreDamaged,
     closest,
 )
+from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import FindingKind
-from minutebook.record.message import is_user
+from minutebook.record.message import MessageRole, is_user
 from minutebook.record.pairing import Pairing
 from minutebook.store.base import ConversationStore
 from minutebook.store.encryption.marker import read_key
@@ -38,6 +38,9 @@ from minutebook.store.sqlite.connection import APPLICATION_ID, map_errors, open_
 from minutebook.store.sqlite.store import SqliteStore
 from minutebook.store.types import ConversationHeader, ConversationStatus
 from minutebook.store.url import open_store
+
+if TYPE_CHECKING:
+    from minutebook.store.postgres.store import PostgresStore
 
 T = TypeVar("T")
 PAGE_SIZE: Final = 500
@@ -110,6 +113,24 @@ def open_database(url: str | None, tenant: str, *, create: bool = False) -> Iter
             runner.run(store.close())
 
 
+async def probe(store: ConversationStore) -> None:
+    """Append to a new conversation, load it and remove it, so that a missing right is found now and not by the first user.
+
+    Raises:
+        StoreUnavailable: one of them failed.
+    """
+    own = store.for_tenant("minutebook db init")
+    name = str(uuid4())
+    entry = ConversationEntry(MessageRole.USER, "a test of minutebook db init", uuid4(), 0, datetime.now(UTC))
+    await own.append(name, [entry])
+    try:
+        loaded = await own.load(name)
+        if loaded.entries != (entry,):
+            raise StoreDamaged(type(store).__name__, "a message that was written could not be read")
+    finally:
+        await own.backend.remove_expired(name, datetime.now(UTC) + timedelta(days=1))
+
+
 def store_of(url: str | None, tenant: str) -> ConversationStore:
     """The store of `--db`, not yet opened. Without a URL it is a file in the state folder.
 
@@ -131,6 +152,13 @@ def file_of(store: ConversationStore) -> Path | None:
     """The file of a SQLite store, None for other stores."""
     inner_store = getattr(store, "inner", store)  # an encrypted store has an inner store
     return Path(inner_store.path) if isinstance(inner_store, SqliteStore) else None
+
+
+def postgres_of(store: ConversationStore) -> "PostgresStore | None":
+    """The store, without its encryption, if it is on PostgreSQL. The driver is imported only then."""
+    module = sys.modules.get("minutebook.store.postgres.store")
+    stored_in = getattr(store, "inner", store)
+    return stored_in if module is not None and isinstance(stored_in, module.PostgresStore) else None
 
 
 def require_file(path: Path) -> Path:
@@ -202,8 +230,6 @@ def _missing(start: int, stop: int) -> str:
     return f"message {start} is missing" if stop == start + 1 else f"messages {start}-{stop - 1} are missing"
 
 
-PAGES_PER_STEP: Final = 1000
-"""Database pages that are copied at a time."""
 _COUNTS: Final = {
     "tenants": "SELECT count(DISTINCT tenant) FROM conversation",
     "conversations": "SELECT count(*) FROM conversation",
@@ -222,7 +248,7 @@ def file_status(path: Path) -> dict[str, Any]:
     Raises:
         StoreDamaged: it is a database of another program.
     """
-    with _connection(path, open_reader) as db:
+    with connection(path, open_reader) as db:
         schema_version = int(db.execute("PRAGMA user_version").get)
         if db.execute("PRAGMA application_id").get != APPLICATION_ID:
             raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
@@ -244,39 +270,14 @@ def file_status(path: Path) -> dict[str, Any]:
 
 def integrity_problems(path: Path) -> list[str]:
     """The problems that SQLite finds in the file."""
-    with _connection(path, open_reader) as db:
+    with connection(path, open_reader) as db:
         results = [str(result) for (result,) in db.execute("PRAGMA integrity_check")]
     return [result for result in results if result != "ok"]
 
 
-def copy_database(source: Path, target: Path) -> int:
-    """Copy a database that may be in use and return the size of the copy. The target is created atomically.
-
-    Raises:
-        FileNotFoundError: the folder of the target does not exist.
-    """
-    require_folder(target)
-    with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=f".{target.name}.") as folder:
-        temporary = Path(folder) / "copy.db"
-        with _connection(source, open_reader) as db, _connection(temporary, apsw.Connection) as copy:
-            # The backup reads one snapshot. Without it, every write by another process would restart the copy.
-            db.execute("BEGIN")
-            pages = int(db.execute("PRAGMA page_count").get)
-            with (
-                count_progress("copying", pages, prints_meanwhile=False) as advance,
-                copy.backup("main", db, "main") as backup,
-            ):
-                while not backup.done:
-                    backup.step(PAGES_PER_STEP)
-                    advance(PAGES_PER_STEP)
-            db.execute("ROLLBACK")
-        shutil.copymode(source, temporary)
-        temporary.replace(target)
-    return target.stat().st_size
-
-
 @contextmanager
-def _connection(path: Path, connect: Callable[[str], apsw.Connection]) -> Iterator[apsw.Connection]:
+def connection(path: Path, connect: Callable[[str], apsw.Connection]) -> Iterator[apsw.Connection]:
+    """A connection to a SQLite file for this block."""
     with map_errors(f"sqlite:///{path}"):
         db = connect(str(path))
         try:
@@ -287,25 +288,32 @@ def _connection(path: Path, connect: Callable[[str], apsw.Connection]) -> Iterat
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 _VERSION_AND_SIZE: Final = "SELECT current_setting('server_version'), pg_database_size(current_database())"
+_TENANT_COUNTS: Final = (
+    "SELECT count(*), coalesce(sum(length - first), 0)::bigint, coalesce(sum(turns), 0)::bigint"
+    " FROM minutebook.conversation WHERE tenant = %s"
+)
 
 
-def server_status(database: Database, url: str) -> dict[str, Any]:
-    """Version and size of a PostgreSQL database. Empty for other servers."""
-    if not url.startswith("postgres"):
-        return {}
-    from minutebook.store.postgres.connection import migrations
+async def postgres_status(url: str, tenant: str) -> dict[str, Any]:
+    """Version and size of a PostgreSQL database, and counts of a tenant, in a transaction that cannot write.
 
-    version, size = database.run(_version_and_size(url))
-    newest = migrations()[-1].number  # opening the database has migrated it
-    return {"postgresql": version, "schema_version": newest, "newest_schema_version": newest, "bytes": size}
-
-
-async def _version_and_size(url: str) -> tuple[str, int]:
-    from minutebook.store.postgres.connection import connect, map_errors
+    The database is neither created nor migrated.
+    """
+    from minutebook.store.postgres.connection import connect, migrations, read_role, schema_version
+    from minutebook.store.postgres.connection import map_errors as map_postgres_errors
 
     db = await connect(url, "postgresql", CONNECT_TIMEOUT_SECONDS)
     async with db:
-        with map_errors("postgresql"):
-            row = await (await db.execute(_VERSION_AND_SIZE)).fetchone()
-    assert row is not None
-    return str(row[0]), int(row[1])
+        with map_postgres_errors("postgresql"):
+            await db.execute("BEGIN READ ONLY")
+            version, size = await (await db.execute(_VERSION_AND_SIZE)).fetchone() or ("", 0)
+            current = await schema_version(db, "postgresql")
+            counts: dict[str, int] = {}
+            if current:
+                configure = "SELECT set_config('role', %s, true), set_config('minutebook.tenant', %s, true)"
+                await db.execute(configure, (await read_role(db), tenant))
+                row = await (await db.execute(_TENANT_COUNTS, (tenant,))).fetchone() or ()
+                counts = dict(zip(("conversations", "entries", "turns"), row, strict=True))
+            await db.execute("ROLLBACK")
+    versions = {"schema_version": current, "newest_schema_version": migrations()[-1].number}
+    return {"postgresql": version, "tenant": tenant, **counts, **versions, "bytes": size}

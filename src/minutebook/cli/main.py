@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "tokens": "Count tokens, in total, by role and by message.",
     "undo": "Undo a compaction.",
     "view": "Compare a conversation with what a model would get.",
+    "worker": "Compact conversations in the background.",
     "why": "Show why a message was not sent in a request.",
 }
 """Command → its short help, here so that `minutebook --help` imports no command."""

@@ -90,10 +90,15 @@ def require_startable(loaded: LoadedConfig) -> None:
     """
     config = loaded.config
 
-    def open_database() -> object:
-        return None if config.database.url is None else open_store(config.database.url)
+    def open_database(url: str | None) -> object:
+        return None if url is None else open_store(url)
 
-    for key, check in (("database.url", open_database), ("tools", lambda: ConfiguredTools(config.tools))):
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("database.url", lambda: open_database(config.database.url)),
+        ("database.read_url", lambda: open_database(config.database.read_url)),
+        ("tools", lambda: ConfiguredTools(config.tools)),
+    )
+    for key, check in checks:
         try:
             check()
         except (InvalidSetting, InvalidPrompt, MissingExtra) as error:

@@ -129,6 +129,23 @@ class RenewedLease:
             _LOG.warning("a lease could not be released: the database is unavailable; it will expire")
 
 
+@dataclass(slots=True)
+class RenewalCounts:
+    """Renewals of leases by one process, since its start, for metrics."""
+
+    calls: int = 0
+    """Calls that renewed all leases of a duration."""
+    leases: int = 0
+    lost: int = 0
+    """Leases that another holder had taken, or whose conversation was erased."""
+
+
+def renewal_counts(store: ConversationStore) -> RenewalCounts:
+    """The counts of all handles on a store."""
+    counts: RenewalCounts = store.shared.setdefault(RenewalCounts, RenewalCounts())
+    return counts
+
+
 class LeaseRenewer:
     """Renews all leases of one duration that an event loop holds in a store, of all tenants, with one call.
 
@@ -169,6 +186,10 @@ class LeaseRenewer:
         except StoreUnavailable:
             _LOG.warning("the leases could not be renewed: the database is unavailable")
         else:
+            counts = renewal_counts(self._store)
+            counts.calls += 1
+            counts.leases += len(leases)
+            counts.lost += sum(result is None for result in results)
             for lease, result in zip(leases, results, strict=True):
                 if lease in self._leases:  # not released meanwhile
                     lease.on_renewal(result)

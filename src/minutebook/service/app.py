@@ -6,7 +6,7 @@ The operations endpoints are here too: liveness, readiness, metrics and limits.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, Final
 
@@ -16,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 
 from minutebook import __version__
+from minutebook.conversation.lease import renewal_counts
 from minutebook.conversation.record_cache import RecordCache
 from minutebook.errors import ConversationBusy, InvalidSetting, MinutebookError, MissingSetting, StoreUnavailable
 from minutebook.service.access.api_keys import RESERVED_TENANT, ApiKeys, Caller
@@ -38,6 +39,7 @@ from minutebook.service.threads import routes as threads
 from minutebook.service.upstream import Upstream
 from minutebook.store.base import ConversationStore
 from minutebook.store.encryption.marker import read_key
+from minutebook.store.types import ConversationHeader
 from minutebook.store.url import open_store
 
 FLUSH_SECONDS: Final = 5.0
@@ -125,11 +127,13 @@ def build_service(
         InvalidSetting: the environment variable with the provider's key is not set.
     """
     config = holder.current.config
-    store = store or _store_from(config)
+    store = store or store_from(config)
+    read_url = config.database.read_url
     optional = config.database.optional
     return Service(
         holder=holder,
         store=store,
+        read_store=store if read_url is None else _open(config, read_url),
         upstream=upstream or upstream_from(config),
         keys=ApiKeys(store, stale_seconds=STALE_SECONDS if optional else 0.0),
         records=RecordCache(config.server.record_cache_bytes),
@@ -144,12 +148,29 @@ def build_service(
     )
 
 
-def _store_from(config: ServiceConfig) -> ConversationStore:
-    database = config.database
-    if database.url is None:
+def store_from(config: ServiceConfig, *, queue_jobs: bool = True) -> ConversationStore:
+    """The configured database. With `queue_jobs`, its appends queue jobs for the workers, if that is configured.
+
+    Raises:
+        MissingSetting: the configuration has no database URL.
+        InvalidSetting: workers are configured, but the database has no queue.
+    """
+    if config.database.url is None:
         raise MissingSetting("database.url", "set it to a store URL such as sqlite:///chat.db")
+    worker = config.worker
+    if not worker.enabled or not queue_jobs:
+        return _open(config, config.database.url)
+    if not config.database.url.startswith("postgres"):
+        raise InvalidSetting("worker.enabled", True, "false: only PostgreSQL has a queue of background jobs")
+    return _open(config, config.database.url, lambda header: header.turns > worker.max_turns)
+
+
+def _open(
+    config: ServiceConfig, url: str, needs_job: Callable[[ConversationHeader], bool] | None = None
+) -> ConversationStore:
+    database = config.database
     key = None if database.encryption_key_file is None else read_key(database.encryption_key_file)
-    return open_store(database.url, tenant=database.tenant, expire_after=database.age, encryption_key=key)
+    return open_store(url, tenant=database.tenant, expire_after=database.age, encryption_key=key, needs_job=needs_job)
 
 
 def upstream_from(config: ServiceConfig) -> Upstream:
@@ -186,6 +207,11 @@ async def run_service(service: Service) -> AsyncIterator[None]:
         if not service.config.database.optional:
             raise
         _LOG.warning("the database is unavailable: answers are not recorded")
+    if service.read_store is not service.store:
+        try:
+            await service.read_store.__aenter__()
+        except StoreUnavailable as error:
+            _LOG.warning("the database for reads is unavailable: %s", type(error).__name__)
     await asyncio.to_thread(_warm_up, service)
     try:
         async with flush_usage(service.keys, service.limiter), remove_expired(service):
@@ -194,6 +220,8 @@ async def run_service(service: Service) -> AsyncIterator[None]:
     finally:
         await service.upstream.close()
         await service.store.close()
+        if service.read_store is not service.store:
+            await service.read_store.close()
 
 
 router = APIRouter(tags=["operations"], route_class=StrictRoute)
@@ -226,6 +254,8 @@ async def check_readiness(service: CurrentService, agents: CurrentAgents) -> Res
 @router.get("/metrics", dependencies=[require_scope("metrics")], response_class=PlainTextResponse)
 async def get_metrics(service: CurrentService) -> Response:
     """The metrics of all tenants in Prometheus format. A key needs the scope `metrics`."""
+    with suppress(StoreUnavailable):  # the other metrics are needed most while the database is unavailable
+        service.metrics.set_store(await service.store.statistics(), renewal_counts(service.store))
     return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
 

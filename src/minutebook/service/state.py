@@ -36,6 +36,8 @@ class Service:
 
     holder: ConfigHolder
     store: ConversationStore
+    read_store: ConversationStore
+    """For reads that may be stale. The same as `store`, unless `database.read_url` is set."""
     upstream: Upstream
     keys: ApiKeys
     limiter: Limiter
@@ -78,6 +80,10 @@ class Service:
     def store_of(self, caller: Caller) -> ConversationStore:
         """The store, restricted to the caller's tenant."""
         return self.store.for_tenant(caller.tenant)
+
+    def read_store_of(self, caller: Caller) -> ConversationStore:
+        """The store for reads that may be stale (lists, searches, exports), restricted to the caller's tenant."""
+        return self.read_store.for_tenant(caller.tenant)
 
     def model_of(self, name: str | None) -> str:
         """The model of a request: the one it names, else the configured default."""

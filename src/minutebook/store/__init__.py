@@ -28,6 +28,7 @@ _EXPORTS = {
         "Page",
         "ErasureReceipt",
         "StoredFold",
+        "StoreStatistics",
     ),
     "url": ("open_store",),
 }

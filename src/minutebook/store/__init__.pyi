@@ -32,6 +32,7 @@ from minutebook.store.types import (
     NewDocument as NewDocument,
     Page as Page,
     SearchHit as SearchHit,
+    StoreStatistics as StoreStatistics,
     StoredFold as StoredFold,
 )
 from minutebook.store.url import (
@@ -57,6 +58,7 @@ __all__ = [
     "RedisStore",
     "SearchHit",
     "SqliteStore",
+    "StoreStatistics",
     "StoredFold",
     "encrypted",
     "open_store",

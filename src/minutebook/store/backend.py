@@ -31,6 +31,7 @@ from minutebook.store.types import (
     Page,
     SearchHit,
     StoredFold,
+    StoreStatistics,
 )
 
 
@@ -152,6 +153,10 @@ class Backend(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Finish running operations and close files and connections, for every tenant."""
+
+    async def statistics(self) -> StoreStatistics:
+        """Figures for metrics."""
+        return StoreStatistics()
 
     @abstractmethod
     async def vacuum(self, *, rewrite: bool = False) -> None: ...

@@ -51,6 +51,7 @@ from minutebook.store.types import (
     Page,
     SearchHit,
     StoredFold,
+    StoreStatistics,
     require_documents,
     require_lease_on,
     require_name,
@@ -433,6 +434,10 @@ class ConversationStore(DocumentOperations, LeaseOperations):
             VersionConflict: a conversation with the same id and other messages exists.
         """
         return await import_lines(self, lines)
+
+    async def statistics(self) -> StoreStatistics:
+        """Figures of the store in this process, for metrics: waiting writes, connections and jobs."""
+        return await self.backend.statistics()
 
     async def vacuum(self, *, rewrite: bool = False) -> None:
         """Free the space of deleted data, while others read and write. Run it after an erasure.

@@ -11,12 +11,19 @@ database remove it. So an expired conversation is never visible, even if `expire
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, Self, TypeVar
 from uuid import uuid4
 
-from minutebook.errors import ConversationNotFound, DocumentExists, DocumentNotFound, InvalidSetting
+from minutebook.errors import (
+    ConversationNotFound,
+    DocumentExists,
+    DocumentNotFound,
+    InvalidSetting,
+    StoreReadOnly,
+)
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.store.backend import AppendCommand, Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
@@ -33,6 +40,7 @@ from minutebook.store.types import (
     Page,
     SearchHit,
     StoredFold,
+    StoreStatistics,
 )
 
 T = TypeVar("T")
@@ -104,13 +112,17 @@ class ExpiringBackend(Backend):
         """Open the store, and remove the expired conversations of one batch."""
         await self._inner.open()
         try:
-            await self._expire_batch(self._first_cursor())
+            with suppress(StoreReadOnly):  # a read-only copy of a database that others write to
+                await self._expire_batch(self._first_cursor())
         except BaseException:
             await self._inner.close()  # `async with` does not close a store that failed to open
             raise
 
     async def close(self) -> None:
         await self._inner.close()
+
+    async def statistics(self) -> StoreStatistics:
+        return await self._inner.statistics()
 
     async def vacuum(self, *, rewrite: bool = False) -> None:
         await self._inner.vacuum(rewrite=rewrite)
@@ -281,7 +293,11 @@ class ExpiringBackend(Backend):
         if header.updated_at >= before:
             self._remember(header.id, header.updated_at)
             return True
-        if (await self._inner.remove_expired(header.id, before)).conversations:
+        try:
+            removed = await self._inner.remove_expired(header.id, before)
+        except StoreReadOnly:  # whether a fork is in use is not known here
+            return False
+        if removed.conversations:
             return False
         try:
             await self._inner.header(header.id)  # a fork is in use, or it was just removed or appended to

@@ -35,6 +35,10 @@ class MemoryEngine(SqliteEngine):
     async def start(self) -> None:
         self._require_open()
 
+    @property
+    def waiting_writes(self) -> int:
+        return 0
+
     async def write(
         self,
         work: Callable[[WriteConnection], T],

@@ -186,6 +186,25 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """Figures of a store in this process, for metrics. None if the store has no such thing."""
+
+    waiting_writes: int | None = None
+    """Writes that wait for their transaction."""
+    connections: int | None = None
+    """Open connections of the pools; those of appends are not counted."""
+    idle_connections: int | None = None
+    waiting_for_connection: int | None = None
+    """Operations that wait for a connection of a pool."""
+    connection_requests: int | None = None
+    """Operations that used a connection of a pool, since the start."""
+    connection_wait_seconds: float | None = None
+    """Time that operations waited for a connection of a pool, in all, since the start."""
+    queued_jobs: int | None = None
+    """Background jobs that wait for a worker, of all processes."""
+
+
+@dataclass(frozen=True, slots=True)
 class ErasureReceipt:
     """Counts of what an erasure removed. It has no names and no content, so it may be stored."""
 

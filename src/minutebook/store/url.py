@@ -14,6 +14,7 @@ from minutebook.store.encryption import encrypted
 from minutebook.store.encryption.marker import read_key
 from minutebook.store.memory import MemoryStore
 from minutebook.store.rules import now
+from minutebook.store.types import ConversationHeader
 
 SERVERS: Final = {
     "postgresql": ("minutebook.store.postgres.store", "PostgresStore"),
@@ -35,6 +36,7 @@ def open_store(
     expire_after: timedelta | None = None,
     search: bool | str | None = None,
     encryption_key: bytes | None = None,
+    needs_job: Callable[[ConversationHeader], bool] | None = None,
 ) -> ConversationStore:
     """The store with this URL: `chat.db` or `sqlite:///chat.db`, `postgresql://…`, `redis://…` or `memory:`.
 
@@ -50,8 +52,11 @@ def open_store(
     `encryption_key` is the master key of an encrypted database: see `minutebook.store.encrypted`. A URL can name a file with
     the key: `sqlite:///chat.db?encryption_key_file=/run/secrets/chat.key`.
 
+    A PostgreSQL URL can have the options `connections`, `role` and those of its driver: see `PostgresStore`. `needs_job` is
+    for PostgreSQL only: it decides, given the new header, whether an append queues a background job.
+
     Raises:
-        InvalidSetting: the URL is not one of these, or `expire_after` is not positive.
+        InvalidSetting: the URL is not one of these, `expire_after` is not positive, or the store has no background jobs.
         MissingExtra: the driver of the database is not installed.
     """
     require_type("store", url, (str, Path), _FORMS)
@@ -60,7 +65,7 @@ def open_store(
         search = url_search if search is None else search
         url, key_file = _without_option(url, "encryption_key_file")
         encryption_key = read_key(key_file) if key_file is not None and encryption_key is None else encryption_key
-    store = _open(url, tenant, clock, expire_after, search)
+    store = _open(url, tenant, clock, expire_after, search, needs_job)
     return store if encryption_key is None else encrypted(store, encryption_key)
 
 
@@ -70,8 +75,11 @@ def _open(
     clock: Callable[[], datetime],
     expire_after: timedelta | None,
     search: bool | str | None,
+    needs_job: Callable[[ConversationHeader], bool] | None,
 ) -> ConversationStore:
     file = _file_name(url)
+    if needs_job is not None and (file is not None or not str(url).startswith("postgres")):
+        raise InvalidSetting("needs_job", needs_job, "None: only PostgreSQL has a queue of background jobs")
     if file is not None:
         from minutebook.store.sqlite.store import SqliteStore
 
@@ -83,8 +91,9 @@ def _open(
     if scheme in SERVERS:
         module, name = SERVERS[scheme]
         store_class = getattr(import_with_extra(module), name)
+        options = {} if needs_job is None else {"needs_job": needs_job}
         store: ConversationStore = store_class(
-            url, tenant=tenant, clock=clock, expire_after=expire_after, search=search
+            url, tenant=tenant, clock=clock, expire_after=expire_after, search=search, **options
         )
         return store
     raise _invalid(url, scheme)

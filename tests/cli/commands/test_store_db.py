@@ -138,12 +138,39 @@ def test_a_backup_overwrites_nothing(kept: OnDatabase, tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize("url", ["postgresql://nobody@127.0.0.1:1/none", "redis://127.0.0.1:1"])
-def test_a_server_is_copied_by_its_own_tools(run: Run, tmp_path: Path, url: str) -> None:
-    result = run("db", "backup", tmp_path / "copy.db", "--db", url)
+@pytest.mark.parametrize("operation", ["backup", "restore"])
+def test_a_redis_server_is_copied_by_its_own_snapshots(run: Run, tmp_path: Path, operation: str) -> None:
+    file = tmp_path / "copy.db"
+    if operation == "restore":
+        file.write_bytes(b"")
+
+    result = run("db", operation, file, "--db", "redis://127.0.0.1:1")
 
     assert result.exit_code == 2
-    assert "pg_dump" in result.stderr
+    assert "Use the snapshots of a Redis server" in result.stderr
+
+
+def test_a_backup_is_restored_into_a_new_file(kept: OnDatabase, run: Run, tmp_path: Path) -> None:
+    copy, new = tmp_path / "copy.db", tmp_path / "new.db"
+    kept("db", "backup", copy)
+
+    result = run("db", "restore", copy, "--db", new)
+
+    assert result.stdout == f"{new} restored from {copy}: {new.stat().st_size:,} bytes\n"
+    assert run("export", "--all", "--db", new).stdout == kept("export", "--all").stdout
+    assert new.stat().st_mode & 0o077 == 0
+    assert run("db", "restore", copy, "--db", new).exit_code == 2  # nothing is overwritten
+
+
+def test_a_damaged_backup_is_not_restored(kept: OnDatabase, run: Run, tmp_path: Path) -> None:
+    copy, new = tmp_path / "copy.db", tmp_path / "new.db"
+    kept("db", "backup", copy)
+    with copy.open("r+b") as damaged:
+        damaged.seek(5 * 1024)
+        damaged.write(b"x" * 4096)
+
+    assert run("db", "restore", copy, "--db", new).exit_code == 1
+    assert not new.exists()
 
 
 @pytest.mark.parametrize("url", ["postgresql://bob:secret@127.0.0.1:1/none", "redis://bob:secret@127.0.0.1:1"])

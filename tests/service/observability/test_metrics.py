@@ -7,7 +7,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from minutebook.agent.messages import Usage
 from minutebook.compaction.manager import HistoryCompacted
+from minutebook.conversation.lease import RenewalCounts
 from minutebook.service.observability.telemetry import MAX_LABEL_VALUES, OTHER, Metrics
+from minutebook.store import StoreStatistics
 from tests.service.observability.test_logs import FACT
 
 
@@ -47,6 +49,18 @@ def test_every_metric_is_counted_under_its_name():
     assert values["minutebook_bypassed_total", ("reason", "CannotFit")] == 1
     assert values["minutebook_active_runs",] == 3
     assert values["minutebook_http_requests_total", ("method", "GET"), ("route", "/open"), ("status", "200")] == 1
+
+
+def test_the_figures_of_the_store_are_shown_if_it_has_them():
+    metrics = Metrics()
+    metrics.set_store(StoreStatistics(waiting_writes=2), RenewalCounts(calls=1, leases=1_000, lost=3))
+
+    values = {name: value for (name, *_), value in samples(metrics).items()}
+    assert values["minutebook_waiting_writes"] == 2
+    assert values["minutebook_lease_renewals_total"] == 1
+    assert values["minutebook_leases_renewed_total"] == 1_000
+    assert values["minutebook_leases_lost_total"] == 3
+    assert "minutebook_connections" not in values
 
 
 @given(st.lists(st.text(max_size=100), max_size=200))

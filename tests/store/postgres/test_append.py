@@ -19,7 +19,7 @@ from minutebook.store.postgres.writer import GroupWriter
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import expect_error, text_entries, texts
-from tests.servers import require_postgres, shared
+from tests.servers import as_root, require_postgres, shared
 
 END_OTHER_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
@@ -215,7 +215,7 @@ def test_a_connection_closed_by_the_server_is_replaced(url, locked):
         async with open_store(url) as store:
             await store.append("a", text_entries("0"))
             await store.append("a", text_entries("1"))
-            with psycopg.connect(url, autocommit=True) as db:
+            with psycopg.connect(as_root(url), autocommit=True) as db:
                 db.execute(END_OTHER_SESSIONS)
             async with open_store(url) as other:
                 await other.load("a")  # by then the event loop has received the end of the connection
@@ -275,7 +275,7 @@ def test_an_expired_document_is_replaced_by_its_name_or_deleted_with_the_next_of
         return [NewDocument("reply", name, {"x": value}, expires_at=now[0] + timedelta(hours=1))]
 
     def stored():
-        with psycopg.connect(url) as db:
+        with psycopg.connect(as_root(url)) as db:
             return [name for (name,) in db.execute("SELECT id FROM minutebook.document ORDER BY id").fetchall()]
 
     async def scenario():

@@ -12,7 +12,7 @@ from minutebook.record import MessageRole
 from minutebook.store.postgres.store import PostgresStore
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import expect_error, text_entries, texts
-from tests.servers import Postgres, require_postgres, shared
+from tests.servers import Postgres, as_root, require_postgres, shared
 from tests.store.writing import acknowledged, start, turn, whole_turns
 
 KILLS, WRITERS = 8, 4
@@ -132,9 +132,9 @@ def test_an_append_whose_connection_is_cut_stores_nothing(url):
         async with open_store(url) as store:
             await store.append("a", text_entries("before"))
             async with (
-                await psycopg.AsyncConnection.connect(url) as other,
+                await psycopg.AsyncConnection.connect(as_root(url)) as other,
                 await psycopg.AsyncConnection.connect(
-                    url, autocommit=True
+                    as_root(url), autocommit=True
                 ) as watching,  # a transaction sees one moment
             ):
                 await other.execute("SELECT 1 FROM minutebook.conversation FOR UPDATE")

@@ -11,7 +11,7 @@ from minutebook.conversation.jobs import run_worker
 from minutebook.errors import ConversationErased, FoldConflict, InvalidSetting, VersionConflict
 from minutebook.store.postgres.store import PostgresStore
 from minutebook.testing.contract.samples import expect_error, summary_fold, text_entries, turn, turns
-from tests.servers import require_postgres, shared
+from tests.servers import as_root, require_postgres, shared
 
 ROOT = Path(__file__).parents[3]
 JOBS = "SELECT args ->> 'tenant', args ->> 'conversation', status::text, (args ->> 'tries')::integer FROM minutebook_jobs.procrastinate_jobs ORDER BY id"
@@ -28,12 +28,12 @@ def always(_header):
 
 
 def queued(url):
-    with psycopg.connect(url) as db:
+    with psycopg.connect(as_root(url)) as db:
         return db.execute(JOBS).fetchall()
 
 
 def change(url, statement):
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         db.execute(statement)
 
 
@@ -74,7 +74,7 @@ def test_the_role_of_the_store_cannot_read_the_queue(url):
 
     asyncio.run(scenario())
 
-    with psycopg.connect(url) as db:
+    with psycopg.connect(as_root(url)) as db:
         db.execute("SET LOCAL ROLE minutebook_app")
         for statement in ("SELECT * FROM minutebook_jobs.procrastinate_jobs", "SELECT minutebook_jobs.reclaim(0)"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege), db.transaction():
@@ -133,7 +133,7 @@ def test_a_failing_job_is_retried_with_longer_delays_and_then_marked_failed(url)
             await store.append("a", text_entries("1"))
             for expected in (4, 8):
                 await run_worker(store, handle, wait=False, tries=3, delay_seconds=4)
-                with psycopg.connect(url) as db:
+                with psycopg.connect(as_root(url)) as db:
                     wait = "SELECT extract(epoch FROM scheduled_at - now()) FROM minutebook_jobs.procrastinate_jobs"
                     assert expected / 2 < db.execute(wait).fetchone()[0] <= expected
                 await store.append("a", text_entries("more"))

@@ -25,7 +25,7 @@ from minutebook.store.types import MAX_NAME_BYTES, NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
 from minutebook.testing.contract.samples import entries_of, expect_error, summary_fold, text_entries, texts, turn, turns
-from tests.servers import GIVEN, Postgres, require_postgres, shared
+from tests.servers import GIVEN, Postgres, as_root, require_postgres, shared
 from tests.store.deleted_data import GONE, STAYS, gone_in, plant, remove
 
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')"
@@ -73,7 +73,7 @@ def count(db, statement, *values):
 def test_without_its_tenant_the_role_sees_no_row_of_any_table(url, tenant):
     fill_every_table(url)
 
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         tables = [name for (name,) in db.execute(TABLES)]
         full = [name for name in tables if count(db, f"SELECT count(*) FROM minutebook.{name}")]
         assert {
@@ -102,13 +102,13 @@ def test_without_its_tenant_the_role_sees_no_row_of_any_table(url, tenant):
 def test_every_table_with_a_tenant_forces_its_policy_on_its_owner_too(url):
     fill_every_table(url)
 
-    with psycopg.connect(url) as db:
+    with psycopg.connect(as_root(url)) as db:
         tables = db.execute(
             "SELECT relname, relrowsecurity AND relforcerowsecurity, relowner = 'minutebook_app'::regrole,"
             " EXISTS (SELECT FROM pg_attribute WHERE attrelid = pg_class.oid AND attname = 'tenant')"
             " FROM pg_class WHERE relnamespace = 'minutebook'::regnamespace AND relkind IN ('r', 'p')"
         ).fetchall()
-    assert len(tables) == 15
+    assert len(tables) == 14
     assert [name for name, forced, _, tenant in tables if tenant and not forced] == [
         "word"
     ]  # its owner's function searches
@@ -119,7 +119,7 @@ def test_every_table_with_a_tenant_forces_its_policy_on_its_owner_too(url):
 def test_the_database_rejects_a_write_for_another_tenant(url):
     fill_every_table(url)
 
-    with psycopg.connect(url, autocommit=True) as db, db.transaction(force_rollback=True):
+    with psycopg.connect(as_root(url), autocommit=True) as db, db.transaction(force_rollback=True):
         db.execute("SET LOCAL ROLE minutebook_app")
         db.execute("SELECT set_config('minutebook.tenant', 'another', true)")
         assert db.execute("DELETE FROM minutebook.conversation").rowcount == 0
@@ -167,7 +167,7 @@ def use_store_as_owner(url, *, grant):
     """Create the tables as a role that may only create roles, and use every part of the store."""
     name = f"owner_{threading.get_native_id()}"
     owner = sql.Identifier(name)
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         base = db.info.dbname
         db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
         db.execute(sql.SQL("CREATE ROLE {} LOGIN CREATEROLE PASSWORD 'secret'").format(owner))
@@ -190,7 +190,7 @@ def use_store_as_owner(url, *, grant):
         with psycopg.connect(mine) as db:
             assert count(db, "SELECT count(*) FROM minutebook.tombstone") == 0
     finally:
-        with psycopg.connect(url, autocommit=True) as db:
+        with psycopg.connect(as_root(url), autocommit=True) as db:
             db.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(owner))
             if grant:
                 db.execute(sql.SQL("DROP ROLE {}").format(owner))
@@ -206,8 +206,75 @@ def test_an_owner_without_superuser_rights_can_be_the_first_on_a_server(server):
     use_store_as_owner(server.url(), grant=False)
 
 
-def test_the_error_for_a_user_who_may_not_create_the_tables_names_the_owner(url):
+def test_two_owners_on_one_server_start_with_roles_of_their_own(server):
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        for name in ("first", "second"):
+            db.execute(f"CREATE ROLE {name} LOGIN CREATEROLE")
+            db.execute(f"CREATE DATABASE {name} OWNER {name}")
+
+    fill_every_table(server.url("first", "first"))
+    url = server.url("second", "second")
+    with pytest.raises(StoreRejected, match=r"uses the role minutebook_app, choose another name with \?role=NAME"):
+        fill_every_table(url)
+    fill_every_table(f"{url}?role=select&connections=2")  # a reserved word
+
+    assert asyncio.run(open_store(url).header("a")).recipient == "alice"  # the role is recorded in the database
+    with pytest.raises(InvalidSetting, match="select, the role that was chosen"):
+        asyncio.run(open_store(f"{url}?role=other").header("a"))
+    with psycopg.connect(server.url("second")) as db, db.transaction():
+        db.execute('SET LOCAL ROLE "select"')
+        assert count(db, "SELECT count(*) FROM minutebook.conversation") == 0
+
+
+def test_the_owner_sees_all_tenants_only_if_it_asks_for_them(url):
+    fill_every_table(url)
+    conversations = "SELECT count(*) FROM minutebook.conversation"
+
+    with psycopg.connect(url) as db:
+        assert count(db, conversations) == 0
+        db.execute("SELECT set_config('minutebook.all_tenants', 'on', true)")
+        assert count(db, conversations) == 1
+        db.execute("SET LOCAL ROLE minutebook_app")
+        assert count(db, conversations) == 0
+
+
+def test_a_tenant_gets_a_partition_that_can_be_detached(server):
+    with psycopg.connect(server.url(), autocommit=True) as db:
+        db.execute("CREATE ROLE owner LOGIN CREATEROLE")
+        db.execute("CREATE DATABASE chat OWNER owner")
+    url = server.url("chat", "owner")
+    fill_every_table(url)
+
+    async def append(tenant, *words):
+        async with open_store(url, tenant=tenant) as store:
+            for word in words:
+                await store.append("a", text_entries(word))
+            return texts((await store.load("a", since=0)).entries)
+
+    asyncio.run(append("acme", "1", "2"))
     with psycopg.connect(url, autocommit=True) as db:
+        name = count(db, "SELECT minutebook.add_partition('acme')")
+    assert asyncio.run(append("acme", "3")) == ["1", "2", "3"]
+    assert asyncio.run(append("default", "more"))[-1] == "more"
+    with psycopg.connect(server.url("chat")) as root:
+        assert count(root, f"SELECT count(*) FROM minutebook.{name}") == 3
+        options = "SELECT array_agg(attstattarget || attstorage::text ORDER BY attnum) FROM pg_attribute WHERE attnum > 0 AND attrelid = "
+        assert count(root, options + f"'minutebook.{name}'::regclass") == count(
+            root, options + "'minutebook.entry_others'::regclass"
+        )
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(f"ALTER TABLE minutebook.entry DETACH PARTITION minutebook.{name}")
+
+    async def erase():
+        async with open_store(url, tenant="acme") as store:
+            return (await store.erase(conversation="a")).conversations
+
+    assert asyncio.run(erase()) == 1
+    assert asyncio.run(append("default", "last"))[-1] == "last"
+
+
+def test_the_error_for_a_user_who_may_not_create_the_tables_names_the_owner(url):
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
         name = f"guest_{threading.get_native_id()}"
         db.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
@@ -216,7 +283,7 @@ def test_the_error_for_a_user_who_may_not_create_the_tables_names_the_owner(url)
         with pytest.raises(StoreUnavailable, match="as the owner"):
             asyncio.run(open_store(mine).header("a"))
         fill_every_table(url)
-        with psycopg.connect(url, autocommit=True) as db:
+        with psycopg.connect(as_root(url), autocommit=True) as db:
             db.execute(sql.SQL("GRANT minutebook_app TO {}").format(sql.Identifier(name)))
 
         async def scenario():
@@ -227,7 +294,7 @@ def test_the_error_for_a_user_who_may_not_create_the_tables_names_the_owner(url)
 
         asyncio.run(scenario())
     finally:
-        with psycopg.connect(url, autocommit=True) as db:
+        with psycopg.connect(as_root(url), autocommit=True) as db:
             db.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
 
 
@@ -241,13 +308,40 @@ def test_no_error_contains_the_password_of_the_url(url):
 
 
 def test_invalid_settings_are_rejected():
-    for settings in ({"connections": 0}, {"timeout_seconds": 0}):
+    for settings in ({"connections": 0}, {"timeout_seconds": 0}, {"role": "pg_monitor"}):
         with pytest.raises(InvalidSetting):
             PostgresStore("postgresql://localhost/x", **settings)
+    for option in ("connections=0", "connections=many", "connections=100000", "role=a'b", "role="):
+        with pytest.raises(InvalidSetting):
+            PostgresStore(f"postgresql://localhost/x?{option}")
+
+
+def test_the_statistics_have_the_waits_for_a_connection(url):
+    async def scenario():
+        async with PostgresStore(url, connections=1) as store:
+            await store.append("a", text_entries("1"))
+            await asyncio.gather(*(store.load("a") for _ in range(8)))
+            return await store.statistics()
+
+    statistics = asyncio.run(scenario())
+
+    assert (statistics.connections, statistics.idle_connections, statistics.waiting_for_connection) == (1, 1, 0)
+    assert statistics.connection_requests >= 8
+    assert statistics.connection_wait_seconds > 0
+    assert (statistics.waiting_writes, statistics.queued_jobs) == (0, None)
+
+
+def test_the_size_of_the_pool_can_be_in_the_url(url):
+    async def scenario():
+        async with open_store(f"{url}?connections=2") as store:
+            pool = await store._engine._loop_connections().pool.start()
+            return store.url, pool.max_size
+
+    assert asyncio.run(scenario()) == (url, 2)
 
 
 def test_the_tables_are_created_once_when_many_open_a_new_database(url):
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
 
     async def scenario(number):
@@ -266,7 +360,7 @@ def test_the_tables_are_created_once_when_many_open_a_new_database(url):
 )
 def test_a_schema_of_a_newer_version_or_another_program_is_rejected(url, comment, error, match):
     fill_every_table(url)
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         comment_before = count(db, "SELECT obj_description('minutebook'::regnamespace, 'pg_namespace')")
         db.execute(sql.SQL("COMMENT ON SCHEMA minutebook IS {}").format(comment))
 
@@ -274,7 +368,7 @@ def test_a_schema_of_a_newer_version_or_another_program_is_rejected(url, comment
         with pytest.raises(error, match=match):
             asyncio.run(open_store(url).header("a"))
     finally:
-        with psycopg.connect(url, autocommit=True) as db:
+        with psycopg.connect(as_root(url), autocommit=True) as db:
             db.execute(sql.SQL("COMMENT ON SCHEMA minutebook IS {}").format(comment_before))
 
 
@@ -319,7 +413,7 @@ def test_a_locked_conversation_does_not_block_the_others(url, monkeypatch):
     async def scenario():
         async with open_store(url) as store:
             await store.append("locked", text_entries("1"))
-            async with await psycopg.AsyncConnection.connect(url) as other:
+            async with await psycopg.AsyncConnection.connect(as_root(url)) as other:
                 await other.execute("SELECT 1 FROM minutebook.conversation WHERE id = 'locked' FOR UPDATE")
                 blocked, free = [
                     asyncio.ensure_future(store.append(name, text_entries("2"))) for name in ("locked", "free")
@@ -336,7 +430,7 @@ def test_waiting_for_a_lock_times_out_with_an_error(url):
     async def scenario():
         async with PostgresStore(url, timeout_seconds=0.2) as store:
             await store.append("locked", text_entries("1"))
-            async with await psycopg.AsyncConnection.connect(url) as other:
+            async with await psycopg.AsyncConnection.connect(as_root(url)) as other:
                 await other.execute("SELECT 1 FROM minutebook.conversation WHERE id = 'locked' FOR UPDATE")
                 await expect_error(StoreUnavailable, store.append("locked", text_entries("2")))
                 await other.rollback()
@@ -347,7 +441,7 @@ def test_waiting_for_a_lock_times_out_with_an_error(url):
 
 def test_a_read_only_database_rejects_writes(url):
     fill_every_table(url)
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         name = sql.Identifier(db.info.dbname)
         db.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
 
@@ -359,7 +453,7 @@ def test_a_read_only_database_rejects_writes(url):
     try:
         asyncio.run(scenario())
     finally:
-        with psycopg.connect(url, autocommit=True) as db:
+        with psycopg.connect(as_root(url), autocommit=True) as db:
             db.execute("SET default_transaction_read_only = off")
             db.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
 
@@ -455,7 +549,7 @@ def test_a_search_does_not_read_all_rows_of_the_tenant(url):
 
     rows_read = "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'word'"
     asyncio.run(fill())
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         # The planner is to expect as many rows as in a large database.
         db.execute("UPDATE pg_class SET relpages = 10, reltuples = 100000 WHERE oid = 'minutebook.word'::regclass")
         for word, found in {"frequent": 20, "between": 20, "rare": 5, "missing": 0}.items():
@@ -475,7 +569,7 @@ def test_a_large_payload_is_stored_once_and_deleted_with_its_last_use(url):
 
     async def scenario():
         async with open_store(url) as store:
-            with psycopg.connect(url, autocommit=True) as db:
+            with psycopg.connect(as_root(url), autocommit=True) as db:
                 await store.append("a", text_entries(large, large))
                 await store.append("b", text_entries(large))
                 await store.fork("b", "c")
@@ -579,11 +673,11 @@ def test_the_tables_are_not_much_larger_than_the_text(url, search, most):
                 batch = chat_exchanges[index : index + 20]
                 await store.append("a", entries_of(chat[batch[0].start : batch[-1].stop]))
 
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
     asyncio.run(scenario())
 
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         db.execute("VACUUM")
         table_bytes = count(db, size + here)
     text_characters = sum(len(text_of(message)) for message in chat)
@@ -618,14 +712,14 @@ def test_every_query_uses_an_index_with_and_without_table_statistics(url, monkey
         return list(recorded)
 
     async def scenario():
-        with psycopg.connect(url, autocommit=True) as db:
+        with psycopg.connect(as_root(url), autocommit=True) as db:
             db.execute("DROP SCHEMA IF EXISTS minutebook CASCADE")
         monkeypatch.setattr(TenantConnection, "query", record_and_query)
         async with open_store(url) as store:
             await asyncio.gather(*(store.append(f"c{n}", text_entries("x"), idempotency_key="k") for n in range(2_000)))
             for prepare in ("SELECT 1", "ANALYZE"):
                 queries = await use(store, 5)
-                with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as db:
+                with psycopg.connect(as_root(url), autocommit=True, cursor_factory=psycopg.ClientCursor) as db:
                     db.execute(prepare)
                     with db.transaction(force_rollback=True):
                         db.execute("SET LOCAL ROLE minutebook_app")
@@ -679,10 +773,10 @@ def test_an_erasure_does_not_wait_for_one_of_another_tenant(url):
     async def scenario():
         async with PostgresStore(url, timeout_seconds=1) as store:
             await store.append("a", text_entries("1"))
-            async with await psycopg.AsyncConnection.connect(url) as other:
+            async with await psycopg.AsyncConnection.connect(as_root(url)) as other:
                 # What an erasure of another tenant that is not committed yet has done.
-                tables = "ARRAY['minutebook.conversation'::regclass::oid, 'minutebook.entry_0'::regclass::oid,"
-                await other.execute(f"SELECT minutebook.mark_removed({tables} 'minutebook.entry_1'::regclass::oid])")
+                tables = "ARRAY['minutebook.conversation'::regclass::oid, 'minutebook.entry_others'::regclass::oid]"
+                await other.execute(f"SELECT minutebook.mark_removed({tables})")
                 receipt = await store.erase(conversation="a")
                 await other.rollback()
                 return receipt.conversations
@@ -696,7 +790,7 @@ def test_the_jobs_of_an_erased_conversation_are_found_by_an_index(url):
             await store.create_job_tables()
 
     asyncio.run(scenario())
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(as_root(url), autocommit=True) as db:
         body = db.execute("SELECT prosrc FROM pg_proc WHERE proname = 'cancel'").fetchone()[0]
         statement = body.replace("unnest(conversations)", "unnest(ARRAY['a'])")
         db.execute("SET search_path = minutebook_jobs")

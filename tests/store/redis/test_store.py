@@ -67,6 +67,25 @@ def using(url, work):
     return asyncio.run(run())
 
 
+def test_the_key_of_a_recipient_is_the_documented_one():
+    url = new_url()
+
+    async def scenario():
+        async with open_store(url) as store:
+            await store.append("a", text_entries("1"), recipient="alice")
+            await store.append("b", text_entries("1"), recipient="x/y{z}")
+            await store.for_tenant("x").append("c", text_entries("1"), recipient="y{z}")
+
+    asyncio.run(scenario())
+    prefix = prefix_of(url)
+    with redis.Redis.from_url(url.partition("?")[0], decode_responses=True) as client:
+        (member,) = client.zrange(f"{prefix}conversation:{{alice}}", 0, -1)
+        assert member.endswith("a")
+        assert client.exists(f"{prefix}conversation:{{alice}}:header:a")
+        assert client.exists(f"{prefix}conversation:{{x%2Fy%7Bz%7D}}")
+        assert client.exists(f"{prefix}conversation:{{x/y%7Bz%7D}}")
+
+
 def keys(url):
     with redis.Redis.from_url(url.partition("?")[0]) as client:
         return sorted(key.decode() for key in client.scan_iter(match=f"{prefix_of(url)}*", count=1000))
@@ -360,7 +379,7 @@ def test_vacuum_leaves_nothing_erased_in_the_servers_files(server):
 
     kept = b"".join(path.read_bytes() for path in server.folder.rglob("*") if path.is_file() and path.name != "log")
     assert b"planted" not in kept
-    assert b"alice" not in kept.replace(b"{default/alice}", b"")
+    assert b"alice" not in kept.replace(b"{alice}", b"")
     assert b"stays" in kept
 
 
@@ -408,14 +427,14 @@ def test_a_day_later_no_key_names_an_erased_recipient_and_late_writes_are_still_
             await eraser.erase(recipient="alice")
             await eraser.erase(recipient="nobody")
         with redis.Redis.from_url(url.partition("?")[0]) as client:
-            named = [key for key in keys(url) if "/alice" in key]
+            named = [key for key in keys(url) if "{alice}" in key]
             assert all(0 < client.pttl(key) <= 24 * 3600 * 1000 for key in named)
             assert not [key for key in keys(url) if "nobody" in key]
             client.delete(*named)
         for attempt in (store.append("a", text_entries("late")), store.load("a"), store.fork("a", "b")):
             with pytest.raises(ConversationErased):
                 await attempt
-        assert not [key for key in keys(url) if "/alice" in key]
+        assert not [key for key in keys(url) if "{alice}" in key]
 
     using(url, work)
 

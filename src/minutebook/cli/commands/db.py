@@ -6,16 +6,18 @@ from typing import Any
 
 import click
 
+from minutebook.cli.backup import back_up_server, copy_database, restore_file, restore_server
 from minutebook.cli.database import (
     Database,
     conversation_problems,
-    copy_database,
     file_of,
     file_status,
     integrity_problems,
     open_database,
+    postgres_of,
+    postgres_status,
+    probe,
     require_file,
-    server_status,
     store_of,
 )
 from minutebook.cli.exits import EXIT_FINDINGS, Command
@@ -29,6 +31,7 @@ from minutebook.cli.options import (
     store_options,
 )
 from minutebook.cli.progress import count_progress
+from minutebook.store.base import ConversationStore
 from minutebook.store.encryption.marker import read_key
 from minutebook.store.sqlite.store import SqliteStore
 from minutebook.store.url import open_store
@@ -45,10 +48,11 @@ def command() -> None:
 @command.command("init", cls=Command, short_help="Create the database.")
 @database_options(create=True)
 def init(database: Database) -> None:
-    """Create the database, or migrate it if it exists.
+    """Create the database, or migrate it if it exists. Then a conversation is written, read and removed, as a test.
 
     Example: minutebook db init --db chat.db
     """
+    database.run(probe(database.store))
     path = file_of(database.store)
     click.echo("the database is ready" if path is None else f"{path} is ready")
 
@@ -59,7 +63,7 @@ def init(database: Database) -> None:
 def migrate(dry_run: bool, url: str | None, tenant: str) -> None:
     """Migrate the database of an older version to the current schema.
 
-    Every other command that opens the database migrates it too, except `db backup`, and `db status` of a SQLite file.
+    Every other command that opens the database migrates it too, except `db backup` and `db status`.
 
     Example: minutebook db migrate
     """
@@ -85,13 +89,14 @@ def migrate(dry_run: bool, url: str | None, tenant: str) -> None:
 def status(url: str | None, tenant: str) -> None:
     """Show the schema version and the size of the database, and the number of its conversations.
 
-    For a SQLite file, the conversations of all tenants are counted, and the file is not migrated. For a server, only the
-    conversations of the tenant are counted. The size is shown for SQLite and PostgreSQL.
+    Nothing is changed: the database is neither created nor migrated. For a SQLite file, the conversations of all tenants
+    are counted; for a server, only those of the tenant. The size is shown for SQLite and PostgreSQL.
 
     Example: minutebook db status
     """
-    path = file_of(store_of(url, tenant))
-    figures = _server_figures(url, tenant) if path is None else file_status(require_file(path))
+    store = store_of(url, tenant)
+    path = file_of(store)
+    figures = _server_figures(store, url, tenant) if path is None else file_status(require_file(path))
     width = max(map(len, figures))
     lines = [
         f"{name.replace('_', ' '):<{width}}  {f'{value:,}' if isinstance(value, int) else value}"
@@ -100,13 +105,16 @@ def status(url: str | None, tenant: str) -> None:
     emit(figures, "\n".join(lines))
 
 
-def _server_figures(url: str | None, tenant: str) -> dict[str, Any]:
+def _server_figures(store: ConversationStore, url: str | None, tenant: str) -> dict[str, Any]:
+    name, postgres = type(store).__name__, postgres_of(store)
+    if postgres is not None:
+        with InterruptibleRunner() as runner:
+            return {"store": name, **runner.run(postgres_status(postgres.url, tenant))}
     counts = Counter(conversations=0, entries=0, turns=0)
     with open_database(url, tenant) as database:
         for header in database.conversations():
             counts.update(conversations=1, entries=header.length - header.first, turns=header.turns)
-        status = server_status(database, url or "")
-        return {"store": type(database.store).__name__, "tenant": tenant, **counts, **status}
+    return {"store": name, "tenant": tenant, **counts}
 
 
 @command.command("check", cls=Command, short_help="Check the database for corruption and missing data.")
@@ -173,22 +181,46 @@ def encrypt(key_file: Path, url: str | None, tenant: str) -> None:  # noqa: ARG0
     click.echo(f"{path} is encrypted; {count:,} conversations were encrypted now")
 
 
-@command.command("backup", cls=Command, short_help="Copy the database while it is in use.")
+@command.command("backup", cls=Command, short_help="Copy the database to a file while it is in use.")
 @click.argument("file", type=click.Path(path_type=Path))
 @store_options
 def backup(file: Path, url: str | None, tenant: str) -> None:
-    """Copy a SQLite database to FILE, which must not exist. Other processes can use the database meanwhile.
+    """Copy a SQLite or PostgreSQL database to FILE, which must not exist. Other processes can use the database meanwhile.
 
-    The copy is a consistent snapshot with all tenants. For PostgreSQL and Redis, use the tools of the server.
+    The copy is a consistent snapshot with all tenants. `db restore` reads it. A PostgreSQL database is copied by the owner of
+    its tables, and its copy can be restored on another server with other users. For Redis, use the snapshots of the server.
 
     Example: minutebook db backup chats-before-the-move.db
     """
-    path = file_of(store_of(url, tenant))
-    if path is None:
-        raise click.UsageError(
-            "backup supports only SQLite files. Use pg_dump for PostgreSQL and the snapshots of the server for Redis."
-        )
+    store = store_of(url, tenant)
+    path = file_of(store)
     if file.exists():
         raise click.UsageError(f"{file} already exists; use another path.")
-    size = copy_database(require_file(path), file)
-    click.echo(f"{path} copied to {file}: {size:,} bytes")
+    if path is None:
+        conversations, size = back_up_server(store, file)
+        click.echo(f"{conversations:,} conversations copied to {file}: {size:,} bytes")
+    else:
+        size = copy_database(require_file(path), file)
+        click.echo(f"{path} copied to {file}: {size:,} bytes")
+
+
+@command.command("restore", cls=Command, short_help="Restore a backup into a new database.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@store_options
+def restore(file: Path, url: str | None, tenant: str) -> None:
+    """Restore the backup FILE into a SQLite file that does not exist, or a PostgreSQL database without conversations.
+
+    The backup must be of the same kind of database. To move conversations to another kind, use `export` and `import`.
+    Either everything is restored or nothing.
+
+    Example: minutebook db restore chats-before-the-move.db --db chat.db
+    """
+    store = store_of(url, tenant)
+    path = file_of(store)
+    if path is None:
+        click.echo(f"{restore_server(store, file):,} conversations restored from {file}")
+    elif path.exists():
+        raise click.UsageError(f"{path} already exists; restore into another file, and then exchange the two.")
+    else:
+        size = restore_file(file, path)
+        click.echo(f"{path} restored from {file}: {size:,} bytes")

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, Strict, model_validator
 
 from minutebook.agent.toolbox import BUILTINS
+from minutebook.compaction.turns import TurnStrategy
 from minutebook.conversation.config import RETENTION, ConversationConfig, PolicyConfig, Settings
 from minutebook.errors import InvalidSetting, UnreadableInput
 from minutebook.store.expiry import parse_age
@@ -101,6 +102,8 @@ class DatabaseConfig(Settings):
 
     url: str | None = None
     """A URL or file name for `open_store`. Default: a SQLite file in the user's state folder."""
+    read_url: str | None = None
+    """A URL for reads that may be stale (lists, searches, exports), such as that of a PostgreSQL replica. Default: `url`."""
     encryption_key_file: str | None = None
     """A file with the master key of an encrypted database: 32 bytes, or their Base64 or hexadecimal text."""
     optional: bool = False
@@ -120,6 +123,33 @@ class DatabaseConfig(Settings):
     def age(self) -> timedelta | None:
         """`expire_after` as a time."""
         return None if self.expire_after is None else parse_age(self.expire_after)
+
+
+class WorkerConfig(Settings):
+    """Compaction by `minutebook worker`, outside of requests. PostgreSQL only.
+
+    Raises:
+        InvalidSetting: `keep_turns` exceeds `max_turns`.
+    """
+
+    enabled: bool = False
+    """Whether appends queue conversations with more than `max_turns` turns for the workers."""
+    max_turns: Limit = 10
+    """Turns that are not summarized yet, above which a conversation is compacted."""
+    keep_turns: Limit = 3
+    """Newest turns that are kept whole."""
+    summary_model: str | None = None
+    """The model that writes summaries, at `upstream.url`. Default: none, summaries are extracts."""
+
+    @model_validator(mode="after")
+    def _require_fewer_kept_turns(self) -> Self:
+        if self.keep_turns > self.max_turns:
+            raise InvalidSetting("keep_turns", self.keep_turns, f"1 to max_turns, which is {self.max_turns}")
+        return self
+
+    @property
+    def strategy(self) -> TurnStrategy:
+        return TurnStrategy(max_turns=self.max_turns, keep_turns=self.keep_turns)
 
 
 class LimitsConfig(Settings):
@@ -208,6 +238,7 @@ class ServiceConfig(Settings):
     upstream: UpstreamConfig = UpstreamConfig()
     server: ServerConfig = ServerConfig()
     database: DatabaseConfig = DatabaseConfig()
+    worker: WorkerConfig = WorkerConfig()
     limits: LimitsConfig = LimitsConfig()
     tools: Annotated[tuple[ToolConfig, ...], Strict(False)] = ()
     system_prompt: str | None = None

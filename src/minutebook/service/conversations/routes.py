@@ -131,7 +131,7 @@ async def list_conversations(
                 400, "`q` cannot be combined with `after` or `status`: a search has one page.", "invalid_search", "q"
             )
         return JsonResponse(await _search(service, caller, q, recipient, limit))
-    store = service.store_of(caller)
+    store = service.read_store_of(caller)
     headers = await _read_page(store, recipient, status, after, limit)
     data = [await conversation_object(store, header) for header in headers.items]
     return JsonResponse({**page(data, has_more=headers.cursor is not None), "next": headers.cursor})
@@ -162,7 +162,7 @@ async def _read_page(
 
 
 async def _search(service: Service, caller: Caller, q: str, recipient: str | None, limit: int) -> dict[str, Any]:
-    store = service.store_of(caller)
+    store = service.read_store_of(caller)
     ids: dict[str, None] = {}  # an ordered set
     cursor: str | None = None
     while len(ids) <= limit:
@@ -277,7 +277,7 @@ async def erase_recipient(service: CurrentService, recipient: Recipient, caller:
 async def export_recipient(service: CurrentService, recipient: Recipient, caller: MayRead) -> Response:
     """Export all conversations of a recipient as JSON lines, which `minutebook import` reads."""
     _require_access(caller, recipient)
-    store = service.store_of(caller)
+    store = service.read_store_of(caller)
     first_page = await store.list(recipient=recipient, limit=1)
     if not first_page.items:
         raise ConversationNotFound(recipient)

@@ -5,17 +5,22 @@ there are no traces; everything else works.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from minutebook.agent.messages import Usage
 from minutebook.agent.telemetry import Span, Telemetry
 from minutebook.compaction.manager import HistoryCompacted
+from minutebook.conversation.lease import RenewalCounts
 from minutebook.conversation.minutes import HistoryPruned
 from minutebook.service.observability.logs import needs_redaction, value_without_secrets
+from minutebook.store.types import StoreStatistics
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer, TracerProvider
@@ -56,6 +61,34 @@ _HISTOGRAMS: Final[Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]]]
 """Name → description, labels and buckets."""
 
 
+_STORE_METRICS: Final[Mapping[str, tuple[type[GaugeMetricFamily | CounterMetricFamily], str]]] = {
+    "minutebook_waiting_writes": (GaugeMetricFamily, "Writes that wait for their transaction."),
+    "minutebook_connections": (GaugeMetricFamily, "Open connections of the pool to the database."),
+    "minutebook_idle_connections": (GaugeMetricFamily, "Connections of the pool that are not in use."),
+    "minutebook_connection_waiters": (GaugeMetricFamily, "Operations that wait for a connection of the pool."),
+    "minutebook_connection_requests": (CounterMetricFamily, "Operations that used a connection of the pool."),
+    "minutebook_connection_wait_seconds": (CounterMetricFamily, "Time that operations waited for a connection."),
+    "minutebook_queued_jobs": (GaugeMetricFamily, "Background jobs that wait for a worker, of all processes."),
+    "minutebook_lease_renewals": (CounterMetricFamily, "Calls that renewed all leases of this process."),
+    "minutebook_leases_renewed": (CounterMetricFamily, "Leases that were renewed."),
+    "minutebook_leases_lost": (CounterMetricFamily, "Leases that another process had taken."),
+}
+"""Name → type and description."""
+
+
+class _StoreCollector(Collector):
+    """Shows the figures that the store has."""
+
+    def __init__(self, figures: Mapping[str, float | None]) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (family, text) in _STORE_METRICS.items():
+            value = self._figures.get(name)
+            if value is not None:
+                yield family(name, text, value=value)
+
+
 class Label:
     """Limits the values of one label to `MAX_LABEL_VALUES` words that are not secrets."""
 
@@ -91,6 +124,8 @@ class Metrics:
         self._with_labels: dict[tuple[str, tuple[str, ...]], Any] = {}
         """Cache of `_metric`."""
         self._active = Gauge("minutebook_active_runs", "Answers in progress.", registry=registry)
+        self._store_figures: dict[str, float | None] = {}
+        registry.register(_StoreCollector(self._store_figures))
 
     def observe_request(self, method: str, route: str | None, status: int, seconds: float) -> None:
         """Count a request; `route` is its path template, never its path."""
@@ -146,6 +181,23 @@ class Metrics:
     def watch_runs(self, active: Callable[[], float]) -> None:
         """Report the result of `active` as the number of answers in progress."""
         self._active.set_function(active)
+
+    def set_store(self, statistics: StoreStatistics, renewals: RenewalCounts) -> None:
+        """Set the figures of the store that the next `render` shows."""
+        self._store_figures.update(
+            {
+                "minutebook_waiting_writes": statistics.waiting_writes,
+                "minutebook_connections": statistics.connections,
+                "minutebook_idle_connections": statistics.idle_connections,
+                "minutebook_connection_waiters": statistics.waiting_for_connection,
+                "minutebook_connection_requests": statistics.connection_requests,
+                "minutebook_connection_wait_seconds": statistics.connection_wait_seconds,
+                "minutebook_queued_jobs": statistics.queued_jobs,
+                "minutebook_lease_renewals": renewals.calls,
+                "minutebook_leases_renewed": renewals.leases,
+                "minutebook_leases_lost": renewals.lost,
+            }
+        )
 
     def render(self) -> bytes:
         """All metrics in the text format of Prometheus, of media type `CONTENT_TYPE`."""

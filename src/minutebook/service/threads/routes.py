@@ -136,7 +136,7 @@ async def list_threads(
     """A page of threads, newest first."""
     if caller.recipient is not None and recipient not in {None, caller.recipient}:
         return JsonResponse(page_of([], None))
-    store = service.store_of(caller)
+    store = service.read_store_of(caller)
     page = await store.list(recipient=caller.recipient or recipient, cursor=cursor, limit=limit)
     return JsonResponse(page_of([thread_json(thread) for thread in page.items], page.cursor))
 

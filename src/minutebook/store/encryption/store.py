@@ -55,6 +55,7 @@ from minutebook.store.types import (
     Page,
     SearchHit,
     StoredFold,
+    StoreStatistics,
 )
 from minutebook.wire.chat import entry_to_provider_message
 
@@ -115,6 +116,9 @@ class EncryptedBackend(Backend):
         await self._inner.close()
         if self._has_separate_key_store:
             await self._key_store.close()
+
+    async def statistics(self) -> StoreStatistics:
+        return await self._inner.statistics()
 
     async def vacuum(self, *, rewrite: bool = False) -> None:
         """Vacuum the store, and the store of the keys if it is a separate one."""

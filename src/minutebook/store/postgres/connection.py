@@ -24,8 +24,7 @@ from minutebook.errors import (
     StoreRejected,
     StoreUnavailable,
 )
-from minutebook.store.postgres.settings import PostgresSettings
-from minutebook.store.search import WORDS
+from minutebook.store.postgres.settings import DEFAULT_ROLE, DatabaseSettings, PostgresSettings, with_role
 from minutebook.store.sql.migrations import Migration, load_migrations, require_unchanged
 from minutebook.store.sql.transaction import Query, TransactionConflict
 
@@ -113,8 +112,11 @@ async def connect(url: str, store: str, timeout_seconds: float) -> AsyncConnecti
         return await AsyncConnection.connect(url, connect_timeout=max(2, int(timeout_seconds)), **CONNECTION_OPTIONS)
 
 
-async def migrate(db: AsyncConnection, store: str) -> None:
-    """Run the migrations that this database does not have yet. Takes no lock if there are none."""
+async def migrate(db: AsyncConnection, store: str, role: str = DEFAULT_ROLE, *, last: int | None = None) -> None:
+    """Run the migrations that this database does not have yet. Takes no lock if there are none.
+
+    `role` is the role of transactions in a new database, and `last` the number of the last migration to run.
+    """
     with map_errors(store):
         await _require_unicode(db, store)
         if await _is_current(db, store):
@@ -123,20 +125,26 @@ async def migrate(db: AsyncConnection, store: str) -> None:
             await db.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
             if await _is_current(db, store):
                 return
-            version = await _schema_version(db, store)
+            version = await schema_version(db, store)
+            role = await read_role(db) if version else role
             for migration in migrations():
-                if migration.number > version:
-                    await _run_migration(db, store, migration)
+                if version < migration.number <= (last or migration.number):
+                    await _run_migration(db, store, migration, role)
 
 
-async def _run_migration(db: AsyncConnection, store: str, migration: Migration) -> None:
+async def _run_migration(db: AsyncConnection, store: str, migration: Migration, role: str) -> None:
     try:
-        await db.execute(migration.script.encode())
-        await db.execute("INSERT INTO minutebook.setting (name, value) VALUES (%s, %s)", migration.setting)
+        await db.execute(with_role(migration.script, role).encode())
+        record = "INSERT INTO minutebook.setting (name, value) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+        for setting in (migration.setting, ("role", role)):
+            await db.execute(record, setting)
         await db.execute(f"COMMENT ON SCHEMA minutebook IS '{_VERSION_PREFIX}{migration.number}'")
     except psycopg.errors.InsufficientPrivilege as error:
         problem = f"this user may not run migration {migration.name} ({error.diag.message_primary})"
-        advice = "open the store once as the owner of the tables, with the right to create roles"
+        advice = (
+            "open the store once as the owner of the tables, with the right to create roles; if another owner in this"
+            f" server uses the role {role}, choose another name with ?role=NAME in the URL"
+        )
         raise StoreRejected(store, f"{problem}; {advice}") from error
 
 
@@ -147,7 +155,7 @@ async def _require_unicode(db: AsyncConnection, store: str) -> None:
 
 
 async def _is_current(db: AsyncConnection, store: str) -> bool:
-    version, newest = await _schema_version(db, store), migrations()[-1].number
+    version, newest = await schema_version(db, store), migrations()[-1].number
     if version > newest:
         problem = (
             f"the database has schema version {version}, but this version supports up to {newest}; upgrade minutebook"
@@ -159,7 +167,8 @@ async def _is_current(db: AsyncConnection, store: str) -> bool:
     return version == newest
 
 
-async def _schema_version(db: AsyncConnection, store: str) -> int:
+async def schema_version(db: AsyncConnection, store: str) -> int:
+    """The number of the last migration of the database; 0 if it has no tables of ours."""
     row = await (await db.execute(_VERSION)).fetchone()
     if row is None:
         return 0
@@ -169,12 +178,17 @@ async def _schema_version(db: AsyncConnection, store: str) -> int:
     return int(comment.removeprefix(_VERSION_PREFIX))
 
 
+async def read_role(db: AsyncConnection) -> str:
+    """The role of transactions that was chosen when the tables were created."""
+    row = await (await db.execute("SELECT value FROM minutebook.setting WHERE name = 'role'")).fetchone()
+    return DEFAULT_ROLE if row is None else str(row[0])
+
+
 def migrations() -> Sequence[Migration]:
     """The migrations, in order."""
     return load_migrations("minutebook.store.postgres")
 
 
-ROLE: Final = "minutebook_app"
 NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """The database's time, in microseconds since 1970."""
 BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -199,10 +213,10 @@ class TenantConnection:
     A statement may write a value as `?` or `%s`.
     """
 
-    def __init__(self, db: AsyncConnection, tenant: str, begin: str, lock_milliseconds: int) -> None:
+    def __init__(self, db: AsyncConnection, role: str, tenant: str, begin: str, lock_milliseconds: int) -> None:
         self._db = db
         self.tenant = tenant
-        self._begin_queries = ((begin, ()), (_CONFIGURE, (ROLE, tenant, str(lock_milliseconds))))
+        self._begin_queries = ((begin, ()), (_CONFIGURE, (role, tenant, str(lock_milliseconds))))
         self._opening: Sequence[Query] = self._begin_queries
         """Sent before the next query; empty while the transaction is open."""
         self.commits_each_query = False
@@ -271,10 +285,10 @@ class TenantConnection:
 
 @asynccontextmanager
 async def transaction(
-    db: AsyncConnection, tenant: str, begin: str, lock_milliseconds: int
+    db: AsyncConnection, role: str, tenant: str, begin: str, lock_milliseconds: int
 ) -> AsyncIterator[TenantConnection]:
     """Run the block in one transaction. It is rolled back if the block raises."""
-    conn = TenantConnection(db, tenant, begin, lock_milliseconds)
+    conn = TenantConnection(db, role, tenant, begin, lock_milliseconds)
     try:
         yield conn
         if conn.is_open:
@@ -319,8 +333,8 @@ class ConnectionPool:
         self._with_jobs = with_jobs
         """Appends queue background jobs, so `start` creates the tables of the queue."""
         self._settings = settings
-        self._search_mode = WORDS
-        """The database's setting `search`, once `start` has read it."""
+        self._recorded: DatabaseSettings | None = None
+        """The settings of the database, once `start` has read them."""
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
         self._open_connections: WeakSet[AsyncConnection] = WeakSet()
         self._start_lock = asyncio.Lock()
@@ -358,15 +372,16 @@ class ConnectionPool:
                 return await work(db)
 
     async def _prepare(self, db: AsyncConnection) -> None:
-        await migrate(db, self.address)
-        self._search_mode = await self._settings.check(db)
+        await migrate(db, self.address, self._settings.role or DEFAULT_ROLE)
+        self._recorded = await self._settings.check(db)
         if self._with_jobs:
-            await _create_job_tables(db)
+            await self._create_job_tables(db)
 
-    async def read_search_mode(self) -> str:
-        """The database's setting `search`. It does not change, so it is read once."""
+    async def read_settings(self) -> DatabaseSettings:
+        """The settings of the database. They do not change, so they are read once."""
         await self.start()
-        return self._search_mode
+        assert self._recorded is not None
+        return self._recorded
 
     async def run_transaction(
         self,
@@ -377,11 +392,12 @@ class ConnectionPool:
     ) -> T:
         """Run `work` in one transaction, and again if it conflicts with others."""
         pool = await self.start()
+        role = (await self.read_settings()).role
         lock_milliseconds = int(1000 * (self.timeout_seconds if lock_seconds is None else lock_seconds))
         with map_errors(self.address):
             for _ in range(MAX_ATTEMPTS):
                 try:
-                    async with pool.connection() as db, transaction(db, tenant, begin, lock_milliseconds) as conn:
+                    async with pool.connection() as db, transaction(db, role, tenant, begin, lock_milliseconds) as conn:
                         return await work(conn)
                 except (TransactionConflict, *RETRYABLE_ERRORS):
                     continue
@@ -391,7 +407,13 @@ class ConnectionPool:
 
     async def create_job_tables(self) -> None:
         """Create the tables of the job queue, if they do not exist."""
-        await self.run_on_new_connection(_create_job_tables)
+        await self.run_on_new_connection(self._create_job_tables)
+
+    async def _create_job_tables(self, db: AsyncConnection) -> None:
+        from minutebook.store.postgres.jobs import create_job_tables  # imports procrastinate, an optional dependency
+
+        assert self._recorded is not None
+        await create_job_tables(db, SCHEMA_LOCK, self._recorded.role)
 
     async def run_on_new_connection(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Call `work` with a new connection: outside any transaction, as the database user that the URL names."""
@@ -406,6 +428,10 @@ class ConnectionPool:
         finally:
             await db.close()
 
+    def statistics(self) -> dict[str, int]:
+        """The figures of the pool, with the driver's names; empty before `start`."""
+        return {} if self._pool is None else self._pool.get_stats()
+
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
@@ -414,12 +440,6 @@ class ConnectionPool:
         """Close the connections. The event loop need not be running."""
         for db in list(self._open_connections):
             db.pgconn.finish()
-
-
-async def _create_job_tables(db: AsyncConnection) -> None:
-    from minutebook.store.postgres.jobs import create_job_tables  # imports procrastinate, an optional dependency
-
-    await create_job_tables(db, SCHEMA_LOCK)
 
 
 async def _require_open(db: AsyncConnection) -> None:

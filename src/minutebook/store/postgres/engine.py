@@ -14,7 +14,7 @@ from minutebook.store.postgres.append import HeaderCache, NeedsJob, PendingAppen
 from minutebook.store.postgres.connection import BEGIN_READ, BEGIN_WRITE, ConnectionPool, TenantConnection, address_of
 from minutebook.store.postgres.settings import PostgresSettings
 from minutebook.store.postgres.writer import MAX_CACHED_HEADERS, GroupWriter
-from minutebook.store.types import ConversationHeader
+from minutebook.store.types import ConversationHeader, StoreStatistics
 
 T = TypeVar("T")
 WRITERS_PER_LOOP: Final = 2
@@ -56,9 +56,10 @@ class PostgresEngine:
         timeout_seconds: float,
         needs_job: NeedsJob | None,
         search_mode: str | None = None,
+        role: str | None = None,
     ) -> None:
         self.address = address_of(url)
-        self.settings = PostgresSettings(self.address, search_mode)
+        self.settings = PostgresSettings(self.address, search_mode, role)
         self._new_pool = partial(
             ConnectionPool, url, connections, timeout_seconds, self.settings, with_jobs=needs_job is not None
         )
@@ -94,7 +95,7 @@ class PostgresEngine:
 
     async def search_mode(self) -> str:
         """The database's setting `search`."""
-        return await self._run(lambda connections: connections.pool.read_search_mode())
+        return (await self._run(lambda connections: connections.pool.read_settings())).search_mode
 
     def cache_header(self, number: int, header: ConversationHeader) -> None:
         """Remember a header that was just read, so that the next append need not read it."""
@@ -109,6 +110,18 @@ class PostgresEngine:
     async def create_job_tables(self) -> None:
         """Create the tables of the job queue, if they do not exist."""
         await self._run(lambda connections: connections.pool.create_job_tables())
+
+    async def statistics(self) -> StoreStatistics:
+        """Figures of all event loops, and the length of the job queue if this process queues jobs."""
+        loops = list(self._connections.values())
+        figures = [connections.pool.statistics() for connections in loops]
+        names = ("pool_size", "pool_available", "requests_waiting", "requests_num", "requests_wait_ms")
+        size, idle, waiting, requests, wait_ms = (sum(pool.get(name, 0) for pool in figures) for name in names)
+        return StoreStatistics(
+            sum(writer.waiting for connections in loops for writer in connections.writers),
+            *(size, idle, waiting, requests, wait_ms / 1000),
+            None if self._needs_job is None else await self.call(_count_jobs),
+        )
 
     async def close(self) -> None:
         """Finish the appends, then close the connections and stop the thread."""
@@ -148,3 +161,8 @@ class PostgresEngine:
         connections = self._connections.pop(asyncio.get_running_loop(), None)
         if connections is not None:
             await connections.close()
+
+
+async def _count_jobs(db: AsyncConnection) -> int:
+    row = await (await db.execute("SELECT minutebook_jobs.waiting()")).fetchone()
+    return int(row[0]) if row else 0

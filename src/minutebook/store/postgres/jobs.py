@@ -6,11 +6,16 @@ from typing import Final
 from procrastinate.schema import SchemaManager
 from psycopg import AsyncConnection
 
+from minutebook.store.postgres.settings import with_role
+
 _EXISTS: Final = "SELECT to_regprocedure('minutebook_jobs.enqueue_own(text)') IS NOT NULL"
 
 
-async def create_job_tables(db: AsyncConnection, lock: int) -> None:
-    """Create the tables of the queue, if they do not exist. `lock` is the advisory lock for schema changes."""
+async def create_job_tables(db: AsyncConnection, lock: int, role: str) -> None:
+    """Create the tables of the queue, if they do not exist.
+
+    `lock` is the advisory lock for schema changes, and `role` the role of transactions, which may add jobs.
+    """
     if await _exists(db):
         return
     async with db.transaction():
@@ -21,7 +26,7 @@ async def create_job_tables(db: AsyncConnection, lock: int) -> None:
         await db.execute("SET LOCAL search_path = minutebook_jobs")
         await db.execute(SchemaManager.get_schema().encode())
         script = files("minutebook.store.postgres").joinpath("jobs.sql").read_text(encoding="utf-8")
-        await db.execute(script.encode())
+        await db.execute(with_role(script, role).encode())
 
 
 async def _exists(db: AsyncConnection) -> bool:

@@ -38,6 +38,13 @@ AS $$
     ))
 $$;
 
+-- The number of jobs of all tenants that wait for a worker, for metrics.
+CREATE FUNCTION minutebook_jobs.waiting() RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = minutebook_jobs, pg_catalog
+AS $$
+    SELECT count(*) FROM procrastinate_jobs WHERE queue_name = 'minutebook' AND status = 'todo'
+$$;
+
 -- Queues the jobs of workers again that sent no heartbeat for `lease_seconds`. They get new job numbers, so that a worker
 -- that is still alive cannot finish the new ones.
 CREATE FUNCTION minutebook_jobs.reclaim(lease_seconds double precision) RETURNS integer
@@ -75,4 +82,4 @@ $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA minutebook_jobs FROM PUBLIC;
 GRANT USAGE ON SCHEMA minutebook_jobs TO minutebook_app;
-GRANT EXECUTE ON FUNCTION minutebook_jobs.enqueue_own, minutebook_jobs.cancel TO minutebook_app;
+GRANT EXECUTE ON FUNCTION minutebook_jobs.enqueue_own, minutebook_jobs.cancel, minutebook_jobs.waiting TO minutebook_app;

@@ -21,13 +21,14 @@ from minutebook.store.postgres.engine import PostgresEngine
 from minutebook.store.postgres.entries import StoredPieces
 from minutebook.store.postgres.leases import acquire, release, renew
 from minutebook.store.postgres.load import load_rows, loaded_conversation
+from minutebook.store.postgres.settings import require_role_name, split_options
 from minutebook.store.postgres.transaction import PostgresTransaction
 from minutebook.store.rules import now
 from minutebook.store.search import message_tokens, search_mode
 from minutebook.store.sql import documents
 from minutebook.store.sql.backend import SqlBackend, TransactionFunction
 from minutebook.store.sql.transaction import SqlTransaction
-from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, LoadedConversation
+from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, LoadedConversation, StoreStatistics
 
 T = TypeVar("T")
 MAX_CACHED_SWEEPS: Final = 4096
@@ -53,6 +54,9 @@ class PostgresBackend(SqlBackend):
 
     async def close(self) -> None:
         await self._engine.close()
+
+    async def statistics(self) -> StoreStatistics:
+        return await self._engine.statistics()
 
     async def vacuum(self, *, rewrite: bool = False) -> None:
         """Free the space of deleted rows, or rewrite the tables that rows were deleted from.
@@ -145,9 +149,14 @@ class PostgresBackend(SqlBackend):
 class PostgresStore(ConversationStore):
     """Stores conversations in a PostgreSQL database.
 
-    `connections` is the maximum size of the pool of each event loop. Appends open up to two more. `timeout_seconds` is
-    the maximum time to wait for a connection or a lock. `needs_job` decides, given the new header, whether an append
-    enqueues a background job for the conversation: see `minutebook.conversation.jobs`.
+    `connections` is the maximum size of the pool of each event loop, 8 by default. Appends open up to two more. `role` is
+    the role that transactions run as; it is chosen when the tables are created, and is `minutebook_app` by default. Both can
+    be in the URL: `?connections=20&role=chat_app`. `timeout_seconds` is the maximum time to wait for a connection or a lock.
+    `needs_job` decides, given the new header, whether an append enqueues a background job for the conversation: see
+    `minutebook.conversation.jobs`.
+
+    Raises:
+        InvalidSetting: a setting or the URL is invalid.
     """
 
     def __init__(
@@ -157,17 +166,21 @@ class PostgresStore(ConversationStore):
         tenant: str = "default",
         clock: Callable[[], datetime] = now,
         expire_after: timedelta | None = None,
-        connections: int = 8,
+        connections: int | None = None,
         timeout_seconds: float = 10.0,
         needs_job: NeedsJob | None = None,
         search: bool | str | None = None,
+        role: str | None = None,
     ) -> None:
-        if connections < 1:
-            raise InvalidSetting("connections", connections, "1 or more")
         if timeout_seconds <= 0:
             raise InvalidSetting("timeout_seconds", timeout_seconds, "more than 0")
-        self.url = url
-        self._engine = PostgresEngine(url, connections, timeout_seconds, needs_job, search_mode(search))
+        self.url, options = split_options(url)
+        connections = options.connections if connections is None else connections
+        if connections < 1:
+            raise InvalidSetting("connections", connections, "1 or more")
+        self.role = options.role if role is None else require_role_name(role)
+        """The role of transactions if the database is new; None for the default."""
+        self._engine = PostgresEngine(self.url, connections, timeout_seconds, needs_job, search_mode(search), self.role)
         super().__init__(PostgresBackend(self._engine, tenant=tenant, clock=clock), expire_after=expire_after)
 
     async def create_job_tables(self) -> None:

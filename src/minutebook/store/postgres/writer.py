@@ -48,6 +48,11 @@ class GroupWriter:
         """Not with `needs_job`, which must get the current header."""
 
     @property
+    def waiting(self) -> int:
+        """The number of appends that wait for their group."""
+        return len(self._waiting)
+
+    @property
     def is_idle(self) -> bool:
         return self._runner is None and not self._busy
 

@@ -1,7 +1,8 @@
 """The names of the keys in Redis.
 
-The keys of a recipient's conversations have the recipient in braces (a hash tag), so that a cluster stores them in one
-slot and a script can change them atomically. The index of a tenant's ids has only the tenant in braces: it says which
+The list of a recipient's conversations is `conversation:{recipient}`, and the keys of these conversations start with it. The
+recipient is in braces (a hash tag), so that a cluster stores the keys in one slot and a script can change them atomically.
+For another tenant than `default`, the braces contain tenant and recipient: `conversation:{tenant/recipient}`. The index of a tenant's ids has only the tenant in braces: it says which
 recipient a conversation belongs to. No atomic change needs both.
 """
 
@@ -19,6 +20,8 @@ Some have names of an earlier version: `standing` has the active folds, `answers
 payloads, and `document-ends` the expiry times of documents.
 """
 _ESCAPES: Final = str.maketrans({"%": "%25", "/": "%2F", "{": "%7B", "}": "%7D"})
+DEFAULT_TENANT: Final = "default"
+"""Not in the names of a recipient's keys. Slashes in names are escaped, so they are different from those of other tenants."""
 _MAX_MICROSECONDS: Final = (1 << 63) - 1
 _RANK_CHARACTERS: Final = 16
 
@@ -60,7 +63,8 @@ class TenantKeys:
         return [*self.parts(recipient, conversation), *shared_keys]
 
     def order(self, recipient: str) -> str:
-        return self._recipient_key(recipient, "order")
+        """A sorted set of the recipient's conversations, newest first."""
+        return self._recipient_key(recipient)
 
     def erased(self, recipient: str) -> str:
         return self._recipient_key(recipient, "erased")
@@ -93,8 +97,9 @@ class TenantKeys:
         """Exists if the claim with this nonce is void."""
         return self._recipient_key(recipient, f"void:{nonce}")
 
-    def _recipient_key(self, recipient: str, name: str) -> str:
-        return f"{self.prefix}conversation:{{{_escaped(self.tenant)}/{_escaped(recipient)}}}:{name}"
+    def _recipient_key(self, recipient: str, name: str = "") -> str:
+        tenant = "" if self.tenant == DEFAULT_TENANT else f"{_escaped(self.tenant)}/"
+        return f"{self.prefix}conversation:{{{tenant}{_escaped(recipient)}}}" + (f":{name}" if name else "")
 
     def _tenant_key(self, name: str) -> str:
         return f"{self.prefix}conversations:{{{_escaped(self.tenant)}}}:{name}"

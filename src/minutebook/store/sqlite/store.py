@@ -34,7 +34,7 @@ from minutebook.store.sqlite.entries import append
 from minutebook.store.sqlite.settings import SqliteSettings
 from minutebook.store.sqlite.transaction import SqliteTransaction
 from minutebook.store.sqlite.writer import Writer
-from minutebook.store.types import LEASE_GRACE, Lease
+from minutebook.store.types import LEASE_GRACE, Lease, StoreStatistics
 
 T = TypeVar("T")
 READER_THREADS: Final = 4
@@ -83,6 +83,10 @@ class SqliteEngine:
         return await self._writer.write(
             work, cache_safe=cache_safe, exclusive=exclusive, no_fsync=no_fsync, inline_ok=inline_ok
         )
+
+    @property
+    def waiting_writes(self) -> int:
+        return self._writer.waiting
 
     async def read(
         self, work: Callable[[apsw.Connection], T], *, inline_work: Callable[[apsw.Connection], T] | None = None
@@ -182,6 +186,9 @@ class SqliteBackend(SqlBackend):
 
     async def close(self) -> None:
         await self._engine.close()
+
+    async def statistics(self) -> StoreStatistics:
+        return StoreStatistics(waiting_writes=self._engine.waiting_writes)
 
     async def vacuum(self, *, rewrite: bool = False) -> None:  # noqa: ARG002 - nothing is left without it
         """Remove deleted data from the search index, the file and the log, in small steps beside other writers.

@@ -57,6 +57,11 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._closed = False
 
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that wait for a group, at least: those in the queue are counted as one per submission."""
+        return sum(map(len, list(self._collecting.values()))) + len(self._pending) + self._queue.qsize()
+
     # On the event loop's thread
 
     async def write(

@@ -57,6 +57,7 @@ SEPARATELY_TESTED = {
         "expire_after",
         "with_expiry",
         "import_",
+        "statistics",
         "vacuum",
         "close",
         "for_tenant",
@@ -217,6 +218,15 @@ class TenantContract:
         assert public == {*ATTEMPTS, *SEPARATELY_TESTED}
         assert all(callable(getattr(store, name)) for name in public - {"tenant", "expire_after"})
         assert all(inspect.iscoroutinefunction(getattr(store, name)) for name in ATTEMPTS if name != "export")
+
+    @scenario
+    async def test_statistics_have_no_waiting_write_when_nothing_runs(self, store: ConversationStore) -> None:
+        await store.append("a", text_entries("1"))
+
+        figures = await store.statistics()
+
+        assert figures.waiting_writes in {0, None}
+        assert figures.waiting_for_connection in {0, None}
 
     @scenario
     async def test_another_tenants_conversation_is_not_found_and_not_changed(self, store: ConversationStore) -> None:

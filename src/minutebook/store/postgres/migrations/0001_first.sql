@@ -44,7 +44,7 @@ CREATE TABLE minutebook.entry (
     text bytea,                                     -- the first byte of text and rest: plain, deflated,
     rest bytea,                                     -- or the hash of a payload follows
     PRIMARY KEY (tenant, conversation, position)    -- a ninth column would add 8 bytes to every row
-) PARTITION BY HASH (conversation);
+) PARTITION BY LIST (tenant);                       -- see `add_partition`
 
 CREATE TABLE minutebook.payload (
     tenant text COLLATE "C" NOT NULL,
@@ -160,19 +160,8 @@ CREATE TABLE minutebook.removed (
     relation oid NOT NULL
 );
 
-DO $$
-DECLARE
-    part integer;
-BEGIN
-    FOR part IN 0..1 LOOP
-        EXECUTE format(
-            'CREATE TABLE minutebook.entry_%s PARTITION OF minutebook.entry FOR VALUES WITH (MODULUS 2, REMAINDER %s)'
-            ' WITH (toast_tuple_target = 4064)',    -- half a page: shorter values stay in the row
-            part, part
-        );
-    END LOOP;
-END
-$$;
+CREATE TABLE minutebook.entry_others PARTITION OF minutebook.entry DEFAULT
+    WITH (toast_tuple_target = 4064);               -- half a page: shorter values stay in the row
 
 -- Content is already compressed. It must not be sampled for statistics, because these outlive an erasure.
 DO $$
@@ -227,6 +216,11 @@ BEGIN
         EXECUTE format('ALTER TABLE %s FORCE ROW LEVEL SECURITY', relation);
         EXECUTE format(
             'CREATE POLICY tenant ON %s USING (tenant = current_setting(''minutebook.tenant'', true))', relation
+        );
+        -- The owner sees the rows of all tenants if it asks for them: for backups.
+        EXECUTE format(
+            'CREATE POLICY owner ON %s TO %I USING (current_setting(''minutebook.all_tenants'', true) = ''on'')',
+            relation, current_user
         );
         EXECUTE format(
             'ALTER TABLE %s ALTER COLUMN tenant SET DEFAULT current_setting(''minutebook.tenant'', true)', relation
@@ -679,5 +673,37 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION minutebook.mark_removed, minutebook.search FROM PUBLIC;
+-- Adds a partition for a tenant, which the owner can detach or move to another disk; returns its name. The tenant's
+-- entries are moved to it. The table `entry` is locked until the transaction ends.
+CREATE FUNCTION minutebook.add_partition(tenant_id text) RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    name text := 'entry_' || left(md5(tenant_id), 12);
+    col text;
+BEGIN
+    LOCK TABLE minutebook.entry;
+    PERFORM set_config('minutebook.all_tenants', 'on', true);
+    EXECUTE format(
+        'CREATE TABLE minutebook.%I (LIKE minutebook.entry_others INCLUDING ALL) WITH (toast_tuple_target = 4064)', name
+    );
+    EXECUTE format('INSERT INTO minutebook.%I SELECT * FROM minutebook.entry_others WHERE tenant = $1', name)
+        USING tenant_id;
+    DELETE FROM minutebook.entry_others WHERE tenant = tenant_id;
+    FOREACH col IN ARRAY ARRAY['metadata', 'text', 'rest'] LOOP
+        EXECUTE format('ALTER TABLE minutebook.%I ALTER COLUMN %I SET STATISTICS 0', name, col);
+    END LOOP;
+    EXECUTE format('ALTER TABLE minutebook.entry ATTACH PARTITION minutebook.%I FOR VALUES IN (%L)', name, tenant_id);
+    EXECUTE format('ALTER TABLE minutebook.%I ENABLE ROW LEVEL SECURITY', name);
+    EXECUTE format('ALTER TABLE minutebook.%I FORCE ROW LEVEL SECURITY', name);
+    EXECUTE format(
+        'CREATE POLICY tenant ON minutebook.%I USING (tenant = current_setting(''minutebook.tenant'', true))', name
+    );
+    PERFORM minutebook.mark_removed(ARRAY['minutebook.entry_others'::regclass::oid]);
+    PERFORM set_config('minutebook.all_tenants', 'off', true);
+    RETURN name;
+END
+$$;
+
+REVOKE ALL ON FUNCTION minutebook.mark_removed, minutebook.search, minutebook.add_partition FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION minutebook.mark_removed, minutebook.search TO minutebook_app;

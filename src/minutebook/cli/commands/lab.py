@@ -1,25 +1,21 @@
 """`minutebook lab`: replay recorded sessions under history policies, and compare cost and recall."""
 
-import runpy
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
 from minutebook.cli.exits import Command
 from minutebook.cli.options import count_option, emit, json_option, model_option
 from minutebook.cli.screen import console, headed_table
-from minutebook.conversation.policy import manager_from_texts
-from minutebook.errors import InvalidSetting, MissingSetting
-from minutebook.history.cache_cost import TYPICAL_PRICES
-from minutebook.history.protocol import HistoryManager
+from minutebook.errors import MissingSetting
 from minutebook.lab.page import html_page
-from minutebook.lab.replay import FULL, MakeManager
+from minutebook.lab.policies import PolicySpec, file_policies
+from minutebook.lab.prompt_cache import billing_of
+from minutebook.lab.replay import FULL
 from minutebook.lab.report import Report, evaluate
 from minutebook.lab.sessions import RecordedSession, load_sessions
-from minutebook.tokens.models import Prices, model_info
 
 DEFAULT_POLICIES = ("token_budget", "token_budget:target=0.3", "sliding_window:40", "tool_result_clearer")
 DEFAULT_BUDGET = 32_000
@@ -60,7 +56,7 @@ def command(
 
     Example: minutebook lab ~/.claude/projects --max-tokens 32000
     """
-    make_managers = {FULL: None, **_policies(policies or DEFAULT_POLICIES, max_tokens)}
+    specs = _policies(policies or DEFAULT_POLICIES)
     sessions = load_sessions(paths, min_messages=min_messages, model=model)
     with console(stderr=True).status("replaying") as status:
         count = 0
@@ -70,7 +66,9 @@ def command(
             count += 1
             status.update(f"replayed {count:,} sessions, last {session.id[:60]}")
 
-        report = evaluate(make_managers, sessions, budget=max_tokens, prices=_prices(model), jobs=jobs, advance=advance)
+        report = evaluate(
+            specs, sessions, budget=max_tokens, billing=billing_of(model) if model else None, jobs=jobs, advance=advance
+        )
     if not report.sessions:
         raise MissingSetting("sessions", f"no session has {min_messages:,} messages; use a smaller --min-messages")
     if html is not None:
@@ -78,39 +76,11 @@ def command(
     emit(report.to_json(), partial(_show, report, html))
 
 
-def _policies(texts: Sequence[str], budget: int) -> dict[str, MakeManager | None]:
-    policies: dict[str, MakeManager | None] = {}
+def _policies(texts: Sequence[str]) -> dict[str, PolicySpec]:
+    policies: dict[str, PolicySpec] = {}
     for text in texts:
-        if text.endswith(".py"):
-            policies |= {name: partial(_manager_of_file, text, name) for name in _file_policies(text)}
-        else:
-            manager_from_texts([text], budget)  # reports a wrong name or setting before anything is read
-            policies[text] = partial(_manager_of_text, text)
+        policies |= file_policies(text) if ".py" in text else {text: text}
     return policies
-
-
-def _manager_of_text(text: str, budget: int) -> HistoryManager:
-    return manager_from_texts([text], budget)
-
-
-def _manager_of_file(file: str, name: str, budget: int) -> HistoryManager:
-    manager: HistoryManager = _file_policies(file)[name](budget)
-    return manager
-
-
-@cache
-def _file_policies(file: str) -> dict[str, Any]:
-    policies = runpy.run_path(file).get("POLICIES")
-    if not isinstance(policies, dict) or not policies:
-        raise InvalidSetting(
-            "--policy", file, "a file with POLICIES, a dict from names to functions that take the budget"
-        )
-    return policies
-
-
-def _prices(model: str | None) -> Prices:
-    prices = None if model is None else model_info(model).prices
-    return prices if prices is not None and prices.input else TYPICAL_PRICES
 
 
 def _show(report: Report, html: Path | None) -> None:

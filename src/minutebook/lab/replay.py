@@ -19,7 +19,7 @@ from minutebook.history.view import View, view_of
 from minutebook.lab.prompt_cache import Billing, Charge, PromptCache, billing_of
 from minutebook.lab.prompt_items import PromptItems
 from minutebook.lab.sessions import RecordedCall, RecordedSession
-from minutebook.record.message import Message
+from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
 
 FULL: Final = "full history"
@@ -79,7 +79,7 @@ def replay_requests(
     """
     billing = billing or billing_of(session.model)
     record = Transcript(counter=session.counter, broken="mark")
-    build = _all_messages if make_manager is None else _view_builder(make_manager(budget))
+    build = _all_messages if make_manager is None else _view_builder(make_manager(budget), billing.provider)
     items, cache = PromptItems(session.counter, billing.provider), PromptCache(billing)
     previous: Sequence[Message] = ()
     for call, full in zip(session.calls, full_charges(session, billing), strict=True):
@@ -110,7 +110,7 @@ def _all_messages(record: Transcript) -> View:
     return View(Curated(record, range(len(record))), record, length=len(record))
 
 
-def _view_builder(manager: HistoryManager | Policy | Peer) -> Callable[[Transcript], View | None]:
+def _view_builder(manager: HistoryManager | Policy | Peer, provider: Provider) -> Callable[[Transcript], View | None]:
     """The function that builds the view of a growing record, or returns None if the essential messages do not fit."""
     if isinstance(manager, Peer):
         return partial(_peer_view, manager)
@@ -121,7 +121,7 @@ def _view_builder(manager: HistoryManager | Policy | Peer) -> Callable[[Transcri
         try:
             # A strategy without a model computes in a thread at most, so a new event loop per call is cheap enough.
             folds = () if compaction is None else asyncio.run(compaction.check_and_apply(record)).folds
-            return view_of(record, policy.manager, folds=folds)
+            return view_of(record, policy.manager, folds=folds, provider=provider)
         except CannotFit:
             return None
 

@@ -73,7 +73,7 @@ class RecordedSession:
     @cached_property
     def calls(self) -> list[RecordedCall]:
         """The calls of the model, each with what its answer uses."""
-        indexes, index = list(_call_indexes(self.messages)), TextIndex(self.texts)
+        indexes, index = list(call_indexes(self.messages)), TextIndex(self.texts)
         answers = {at: self.texts[at] for at in indexes}
         names, other_names, lines = (
             uses(index, {at: find(text) for at, text in answers.items()})
@@ -138,7 +138,7 @@ def load_sessions(
                     )
 
 
-def _call_indexes(messages: Sequence[Message]) -> Iterator[int]:
+def call_indexes(messages: Sequence[Message]) -> Iterator[int]:
     """The indexes of answers to a complete request: the message before is the user's or the last result."""
     open_calls: set[str] = set()
     for index, message in enumerate(messages):

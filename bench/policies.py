@@ -23,10 +23,8 @@ MANAGERS = (
     "tool_result_truncator",
     "tool_result_clearer",
     "tool_stripper",
-    "truncate",
-    "turns",
 )
-"""All managers except `active_tools`, whose views depend on the session's tools, and the strategies that need no model."""
+"""All managers except `active_tools`, whose views depend on the session's tools."""
 COLUMNS = (
     *(
         "policy",

@@ -12,8 +12,8 @@ from minutebook.lab.sessions import RecordedSession
 from minutebook.lab.uses import Goal, Use
 from minutebook.record.message import Message, call_ids, is_result, is_system, is_user, leading_system_count, result_id
 
-_MAX_MISSES: Final = 20
-"""Maximum number of missed lines that are kept per session, for the report."""
+MAX_MISSES: Final = 20
+"""Maximum number of missed lines whose text is kept per session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,17 @@ class SessionOutcome:
 
 
 def replay_session(
-    session: RecordedSession, make_manager: MakeManager | None, budget: int, *, billing: Billing | None = None
+    session: RecordedSession,
+    make_manager: MakeManager | None,
+    budget: int,
+    *,
+    billing: Billing | None = None,
+    max_misses: int = MAX_MISSES,
 ) -> SessionOutcome:
     """Build and measure the view at every call of a session. Without a manager, the full history is sent."""
     billing = billing or billing_of(session.model)
     outcome = SessionOutcome(session.id, len(session.messages), billing.model, budget)
-    meter = _Meter(session, outcome, billing, is_limited=make_manager is not None)
+    meter = _Meter(session, outcome, billing, max_misses)
     for request in replay_requests(session, make_manager, budget, billing=billing):
         outcome.seconds += request.seconds
         outcome.slowest_seconds = max(outcome.slowest_seconds, request.seconds)
@@ -158,10 +163,8 @@ class _Texts:
 class _Meter:
     """Adds the measures of consecutive requests to an outcome."""
 
-    def __init__(
-        self, session: RecordedSession, outcome: SessionOutcome, billing: Billing, *, is_limited: bool
-    ) -> None:
-        self._session, self._outcome, self._billing, self._is_limited = session, outcome, billing, is_limited
+    def __init__(self, session: RecordedSession, outcome: SessionOutcome, billing: Billing, max_misses: int) -> None:
+        self._session, self._outcome, self._billing, self._max_misses = session, outcome, billing, max_misses
         self._texts = _Texts()
         self._requests = [index for index, message in enumerate(session.messages) if is_user(message)]
         self._refetched: set[int] = set()
@@ -172,7 +175,7 @@ class _Meter:
         tokens = view.tokens
         outcome.views += 1
         outcome.cuts += request.is_cut
-        outcome.over += self._is_limited and tokens > outcome.budget
+        outcome.over += tokens > outcome.budget
         outcome.peak = max(outcome.peak, tokens)
         outcome.room += outcome.budget
         outcome.tokens += request.charge.tokens
@@ -195,8 +198,8 @@ class _Meter:
         missed = [use for use in call.lines if not shown.contains(use)]
         outcome.lines += len(call.lines)
         outcome.lines_found += len(call.lines) - len(missed)
-        room = _MAX_MISSES - len(outcome.misses)
-        outcome.misses += [Miss(call.index, use.sources[-1], use.text) for use in missed[:room]]
+        room = self._max_misses - len(outcome.misses)
+        outcome.misses += [Miss(call.index, use.sources[-1], use.text) for use in missed[: max(0, room)]]
         self._add_rereads(missed, tokens, is_cut=request.is_cut)
 
     def _add_rereads(self, missed: Sequence[Use], tokens: int, *, is_cut: bool) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any, Final
 
-from minutebook.lab.outcome import SessionOutcome, replay_session
+from minutebook.lab.outcome import MAX_MISSES, SessionOutcome, replay_session
 from minutebook.lab.policies import PolicySpec, policies_of
 from minutebook.lab.progress_file import ProgressFile
 from minutebook.lab.prompt_cache import Billing
@@ -191,6 +191,7 @@ def evaluate(
     budget: int = DEFAULT_BUDGET,
     billing: Billing | None = None,
     jobs: int | None = None,
+    max_misses: int = MAX_MISSES,
     progress_file: str | os.PathLike[str] | None = None,
     advance: Callable[[RecordedSession], None] | None = None,
 ) -> Report:
@@ -200,16 +201,16 @@ def evaluate(
     function that takes the budget and returns a manager. `billing` is by default that of each session's model.
 
     There are as many processes as cores (`jobs`). A policy that cannot be pickled, such as a lambda, needs `jobs=1`.
-    Finished sessions are stored in `progress_file`, if it is set, and not replayed again. `advance` is called after each
-    session.
+    Finished sessions are stored in `progress_file`, if it is set, and not replayed again. An outcome has at most `max_misses`
+    missed lines as text. `advance` is called after each session.
 
     Raises:
         InvalidSetting: a policy or one of its settings is unknown.
     """
     policies = policies_of(policy, budget)
     outcomes: dict[str, list[SessionOutcome]] = {name: [] for name in policies}
-    with ProgressFile(progress_file, (sorted(policies), budget, billing)) as stored:
-        work = partial(_replay_all, policies=policies, budget=budget, billing=billing)
+    with ProgressFile(progress_file, (sorted(policies), budget, billing, max_misses)) as stored:
+        work = partial(_replay_all, policies=policies, budget=budget, billing=billing, max_misses=max_misses)
         for session, results in _results(work, sessions, stored, jobs or os.cpu_count() or 1):
             for name, outcome in results.items():
                 outcomes[name].append(outcome)
@@ -244,7 +245,14 @@ def _results(
             yield first_result()
 
 
-def _replay_all(session: RecordedSession, *, policies: Policies, budget: int, billing: Billing | None) -> Outcomes:
-    return {
-        name: replay_session(session, make_manager, budget, billing=billing) for name, make_manager in policies.items()
-    }
+def _replay_all(
+    session: RecordedSession, *, policies: Policies, budget: int, billing: Billing | None, max_misses: int
+) -> Outcomes:
+    outcomes = {}
+    for name, make_manager in policies.items():
+        try:
+            outcomes[name] = replay_session(session, make_manager, budget, billing=billing, max_misses=max_misses)
+        except Exception as error:  # a policy may be any code; its error is raised with where it happened
+            error.add_note(f"policy {name}, session {session.id}")
+            raise
+    return outcomes

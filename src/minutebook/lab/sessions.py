@@ -1,15 +1,17 @@
 """Recorded sessions, prepared for replay: where the model was called, and what each answer used from the record."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
+from minutebook.errors import UnreadableInput
 from minutebook.formats.registry import read
-from minutebook.formats.source import Source
+from minutebook.formats.source import CONVERSATION_ENDINGS, Source
 from minutebook.history.names import full_text
+from minutebook.lab.databases import StoredConversations, is_database, open_conversations
 from minutebook.lab.prompt_cache import Billing, Charge
 from minutebook.lab.uses import (
     Goal,
@@ -117,25 +119,60 @@ class RecordedSession:
 
 
 def load_sessions(
-    paths: Iterable[str | Path], *, min_messages: int = 0, model: str | None = None
+    paths: Iterable[str | Path],
+    *,
+    min_messages: int = 0,
+    model: str | None = None,
+    tenant: str = "default",
+    encryption_key: bytes | None = None,
+    skipped: list[UnreadableInput] | None = None,
+    advance: Callable[[int], None] | None = None,
 ) -> Iterator[RecordedSession]:
-    """The sessions of files, folders and databases in every supported format, one at a time.
+    """The sessions of files, folders and minutebook databases (a SQLite file or a URL), one at a time.
+
+    Files are in any format that `minutebook formats` lists. `model` replaces the model that a recording names. With
+    `skipped`, files in folders that cannot be read are added to that list and left out. `advance` is called with the
+    number of bytes read. `tenant` and `encryption_key` are those of databases.
 
     Raises, while iterating:
         UnreadableInput: a file is in no known format.
     """
-    for path in map(Path, paths):
-        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        for file in files:
-            for conversation in read(Source(file)):
-                if len(conversation.items) >= min_messages:
-                    yield RecordedSession(
-                        conversation.id or file.name,
-                        conversation.messages,
-                        counter_for(model or conversation.model),
-                        conversation.model,
-                        [item.at for item in conversation.items],
-                    )
+    for path in paths:
+        for file in input_files(path):
+            if is_database(file):
+                with open_conversations(file, tenant=tenant, encryption_key=encryption_key) as stored:
+                    yield from _stored_sessions(stored, min_messages, model)
+                continue
+            try:
+                for conversation in read(Source(file, advance=advance)):
+                    if len(conversation.items) >= min_messages:
+                        times = [item.at for item in conversation.items]
+                        name = conversation.id or Path(file).name
+                        yield _session(name, conversation.messages, model or conversation.model, times)
+            except UnreadableInput as error:
+                if skipped is None or file == path:
+                    raise
+                skipped.append(error)
+
+
+def input_files(path: str | Path) -> list[str | Path]:
+    """The file or URL, or those files of the folder whose names end like files of conversations."""
+    if "://" in str(path) or not Path(path).is_dir():
+        return [path]
+    return sorted(file for file in Path(path).rglob("*") if file.name.endswith(CONVERSATION_ENDINGS) and file.is_file())
+
+
+def _stored_sessions(stored: StoredConversations, min_messages: int, model: str | None) -> Iterator[RecordedSession]:
+    for header in stored.headers():
+        if header.length >= min_messages:
+            messages, times, recorded_model = stored.messages(header.id)
+            yield _session(header.id, messages, model or recorded_model, times)
+
+
+def _session(
+    name: str, messages: Sequence[Message], model: str | None, times: Sequence[datetime | None]
+) -> RecordedSession:
+    return RecordedSession(name, messages, counter_for(model), model, times)
 
 
 def call_indexes(messages: Sequence[Message]) -> Iterator[int]:

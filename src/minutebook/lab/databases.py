@@ -12,7 +12,6 @@ from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
 from minutebook.store.sqlite.connection import APPLICATION_ID
 from minutebook.store.types import ConversationHeader, Document
-from minutebook.store.url import open_store
 from minutebook.wire.chat import entry_to_provider_message
 
 T = TypeVar("T")
@@ -64,11 +63,8 @@ async def _collect(requests: AsyncIterator[tuple[int, Document]]) -> list[Docume
 
 
 @contextmanager
-def open_conversations(
-    path: str | Path, *, tenant: str = "default", encryption_key: bytes | None = None
-) -> Iterator[StoredConversations]:
-    """Open a database, given by its URL or its SQLite file, for this block."""
-    store = open_store(str(path) if "://" in str(path) else Path(path), tenant=tenant, encryption_key=encryption_key)
+def open_conversations(store: ConversationStore) -> Iterator[StoredConversations]:
+    """Read from a store in this block, and close it."""
     with asyncio.Runner() as runner:
         try:
             runner.run(store.__aenter__())

@@ -25,6 +25,7 @@ from minutebook.lab.uses import (
     uses,
 )
 from minutebook.record.message import Message, call_ids, is_result, is_user, result_id, role_of
+from minutebook.store.url import open_store
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.wire.chat import json_bytes
 
@@ -140,7 +141,8 @@ def load_sessions(
     for path in paths:
         for file in input_files(path):
             if is_database(file):
-                with open_conversations(file, tenant=tenant, encryption_key=encryption_key) as stored:
+                store = open_store(file, tenant=tenant, encryption_key=encryption_key)
+                with open_conversations(store) as stored:
                     yield from _stored_sessions(stored, min_messages, model)
                 continue
             try:

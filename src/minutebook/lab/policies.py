@@ -28,8 +28,8 @@ FILE_OBJECT: Final = "POLICIES"
 
 
 @dataclass(frozen=True)
-class _Defaults:
-    """The configuration of policies that are named on the command line."""
+class CommandLineSettings:
+    """The configuration of policies that are not in a file."""
 
     conversation: ConversationConfig = field(default_factory=ConversationConfig)
     policies: Mapping[str, PolicyConfig] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def named_policy(text: str, budget: int) -> HistoryManager | Policy:
         InvalidSetting: there is no such manager, or a setting is invalid.
     """
     if text in strategy_names():
-        return policy_named(text, _Defaults(), model=_model(budget), max_tokens=budget)
+        return policy_named(text, CommandLineSettings(), model=_model(budget), max_tokens=budget)
     return manager_from_texts([text], budget)
 
 

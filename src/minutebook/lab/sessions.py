@@ -143,7 +143,8 @@ def load_sessions(
             if is_database(file):
                 store = open_store(file, tenant=tenant, encryption_key=encryption_key)
                 with open_conversations(store) as stored:
-                    yield from _stored_sessions(stored, min_messages, model)
+                    ids = (header.id for header in stored.headers() if header.length >= min_messages)
+                    yield from (stored_session(stored, conversation, model) for conversation in ids)
                 continue
             try:
                 for conversation in read(Source(file, advance=advance)):
@@ -164,11 +165,10 @@ def input_files(path: str | Path) -> list[str | Path]:
     return sorted(file for file in Path(path).rglob("*") if file.name.endswith(CONVERSATION_ENDINGS) and file.is_file())
 
 
-def _stored_sessions(stored: StoredConversations, min_messages: int, model: str | None) -> Iterator[RecordedSession]:
-    for header in stored.headers():
-        if header.length >= min_messages:
-            messages, times, recorded_model = stored.messages(header.id)
-            yield _session(header.id, messages, model or recorded_model, times)
+def stored_session(stored: StoredConversations, conversation: str, model: str | None = None) -> RecordedSession:
+    """A conversation of a database as a session."""
+    messages, times, recorded_model = stored.messages(conversation)
+    return _session(conversation, messages, model or recorded_model, times)
 
 
 def _session(

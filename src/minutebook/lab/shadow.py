@@ -1,89 +1,85 @@
-"""What a service recorded in shadow mode: everything was sent, and the view that the policy would have sent was computed."""
+"""What pruning would have done to the requests that a service recorded in shadow mode.
 
-from collections import Counter
+In shadow mode the service sends everything, and stores with each request the settings that it would prune with. The
+conversations are replayed with these settings.
+"""
+
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from minutebook.agent.messages import usage_from
+from minutebook.conversation.config import RETENTION, ConversationConfig, RetentionConfig
+from minutebook.conversation.policy import Policy, policy_named
 from minutebook.lab.databases import StoredConversations
-from minutebook.store.types import Document
+from minutebook.lab.policies import CommandLineSettings
+from minutebook.lab.report import DEFAULT_BUDGET, Report, evaluate
+from minutebook.lab.sessions import RecordedSession, stored_session
+from minutebook.tokens.models import ModelInfo
+
+PRUNED: Final = "with pruning"
 
 
 @dataclass(slots=True)
-class ShadowTotals:
-    """The recorded requests of one policy in shadow mode."""
+class ShadowGroup:
+    """The conversations that were recorded in shadow mode with one policy."""
 
-    policy: str
-    conversations: int = 0
+    policy: Mapping[str, Any]
+    """The policy with its settings, as the requests have it."""
+    conversations: list[str] = field(default_factory=list)
     requests: int = 0
-    pruned: int = 0
-    """Requests from which the policy would have left something out."""
-    cuts: int = 0
-    """Requests whose view changes an earlier message that the view before it had. The provider's cache ends there."""
-    failed: int = 0
-    """Requests for which no view could be computed."""
     tokens_sent: int = 0
-    tokens_pruned: int = 0
-    """Tokens that the policy would have sent instead."""
+    """Tokens of the messages that were sent, as the service counted them."""
     reported: int = 0
-    """Input tokens that the provider reported."""
+    """Input tokens that the provider reported, with tools."""
     reported_cached: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-    """Reason → messages that would have been changed or left out for it in the newest request of each conversation."""
-
-    @property
-    def share(self) -> float:
-        """The tokens that the policy would have sent, relative to those that were sent."""
-        return self.tokens_pruned / self.tokens_sent if self.tokens_sent else 1.0
+    report: Report | None = None
+    """The replay of the conversations with pruning; None for a policy of the configuration, whose settings are not recorded."""
 
     def to_json(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "reasons"}
-        return {**values, "share": self.share, "reasons": dict(self.reasons.most_common())}
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "report"}
+        return {**values, "report": None if self.report is None else self.report.to_json()}
 
 
-def shadow_report(stored: StoredConversations) -> list[ShadowTotals]:
-    """The totals of all recorded requests in shadow mode, by policy."""
-    totals: dict[str, ShadowTotals] = {}
+def shadow_groups(stored: StoredConversations, *, jobs: int | None = None) -> list[ShadowGroup]:
+    """The conversations with requests in shadow mode, by policy, replayed as if the mode had been `on`."""
+    groups: dict[str, ShadowGroup] = {}
     for header in stored.headers():
-        requests = [document for document in stored.requests(header.id) if document.body.get("mode") == "shadow"]
-        for policy, documents in _by_policy(requests).items():
-            _add(totals.setdefault(policy, ShadowTotals(policy)), documents)
-    return sorted(totals.values(), key=lambda one: -one.requests)
+        requests = [document.body for document in stored.requests(header.id) if document.body.get("mode") == "shadow"]
+        if requests:
+            policy = requests[-1]["policy"]
+            group = groups.setdefault(json.dumps(policy, sort_keys=True), ShadowGroup(policy))
+            group.conversations.append(header.id)
+            _add(group, requests)
+    for group in groups.values():
+        if group.policy["name"] == RETENTION:
+            group.report = evaluate(
+                {PRUNED: partial(_retention, group.policy)},
+                _sessions(stored, group.conversations),
+                budget=group.policy["max_tokens"] or DEFAULT_BUDGET,
+                jobs=jobs,
+            )
+    return sorted(groups.values(), key=lambda group: -group.requests)
 
 
-def _by_policy(documents: Iterable[Document]) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for document in documents:
-        found.setdefault(str(document.body["policy"]["name"]), []).append(document.body)
-    return found
-
-
-def _add(totals: ShadowTotals, requests: list[Mapping[str, Any]]) -> None:
-    totals.conversations += 1
-    previous: Mapping[str, Any] | None = None
+def _add(group: ShadowGroup, requests: Iterable[Mapping[str, Any]]) -> None:
     for request in requests:
-        totals.requests += 1
-        totals.pruned += bool(request["left_out"])
-        totals.failed += request.get("bypass") is not None
-        totals.tokens_sent += request["tokens_before"]
-        totals.tokens_pruned += request["tokens_after"]
+        group.requests += 1
+        group.tokens_sent += request["tokens_before"]
         if isinstance(request.get("usage"), Mapping):
             usage = usage_from(request["usage"])
-            totals.reported += usage.input_tokens
-            totals.reported_cached += usage.cached_tokens
-        totals.cuts += previous is not None and _changes_before(request, previous)
-        previous = request
-    for item in requests[-1]["left_out"]:
-        totals.reasons[f"{item['status']}: {item['reason']}"] += item["stop"] - item["start"]
+            group.reported += usage.input_tokens
+            group.reported_cached += usage.cached_tokens
 
 
-def _changes_before(request: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
-    """Whether the view treats a message differently that was already in the previous request."""
-    return dict(_changed(request, previous["length"])) != dict(_changed(previous, previous["length"]))
+def _sessions(stored: StoredConversations, conversations: Iterable[str]) -> Iterator[RecordedSession]:
+    return (stored_session(stored, conversation) for conversation in conversations)
 
 
-def _changed(request: Mapping[str, Any], stop: int) -> Iterator[tuple[int, str]]:
-    for item in request["left_out"]:
-        for position in range(item["start"], min(item["stop"], stop)):
-            yield position, item["status"]
+def _retention(recorded: Mapping[str, Any], budget: int) -> Policy:
+    """The recorded policy with the mode `on`."""
+    retention = RetentionConfig(**{**recorded["retention"], "mode": "on"})
+    settings = CommandLineSettings(ConversationConfig(retention=retention))
+    return policy_named(RETENTION, settings, model=ModelInfo("any", max_input_tokens=budget), max_tokens=budget)

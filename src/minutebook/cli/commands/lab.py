@@ -21,7 +21,7 @@ from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.lab.outcome import Miss, SessionOutcome
 from minutebook.lab.page import html_page
 from minutebook.lab.report import Report, evaluate
-from minutebook.lab.shadow import shadow_report
+from minutebook.lab.shadow import shadow_groups
 from minutebook.lab.tune import GOALS, tune
 
 _ALL_MISSES = 100_000
@@ -197,11 +197,13 @@ def _pair_json(left: SessionOutcome, right: SessionOutcome) -> dict[str, Any]:
 @command.command("shadow", cls=Command, short_help="Show what a service recorded in shadow mode.")
 @click.argument("database", metavar="DB", type=click.Path(), required=False)
 @store_options
-@json_option("Print the totals by policy as JSON. Example: minutebook lab shadow chat.db --json")
-def shadow(database: str | None, url: str | None, tenant: str) -> None:
-    """Show what pruning would have left out, according to the requests that a service recorded in shadow mode.
+@count_option("--jobs", help_text="Number of processes. Default: one per core. Example: --jobs 1")
+@json_option("Print the figures by policy as JSON. Example: minutebook lab shadow chat.db --json")
+def shadow(database: str | None, url: str | None, tenant: str, jobs: int | None) -> None:
+    """Show what pruning would have saved and lost in the conversations that a service recorded in shadow mode.
 
-    DB is the SQLite file or the URL of the service's database; --db and $MINUTEBOOK_DB name it, too.
+    They are replayed with the settings that the requests were recorded with, as if the mode had been `on`. DB is the SQLite file or
+    the URL of the service's database; --db and $MINUTEBOOK_DB name it, too.
 
     Example: minutebook lab shadow chat.db
     """
@@ -212,8 +214,8 @@ def shadow(database: str | None, url: str | None, tenant: str) -> None:
     if (path := file_of(store)) is not None:
         require_file(path)
     with open_conversations(store) as stored:
-        totals = shadow_report(stored)
-    if not totals:
+        groups = shadow_groups(stored, jobs=jobs)
+    if not groups:
         advice = "no request was recorded in shadow mode; set conversation.retention.mode to shadow in llm_config.yaml"
         raise MissingSetting("requests", advice)
-    emit([one.to_json() for one in totals], partial(show_shadow, totals))
+    emit([group.to_json() for group in groups], partial(show_shadow, groups))

@@ -10,7 +10,7 @@ from minutebook.cli.screen import console, headed_table, one_line
 from minutebook.lab.outcome import Miss
 from minutebook.lab.replay import FULL
 from minutebook.lab.report import PolicyResult, Report
-from minutebook.lab.shadow import ShadowTotals
+from minutebook.lab.shadow import ShadowGroup
 from minutebook.lab.tune import Tuning
 
 _MEASURES = ("cost", "re-reads", "names", "quotes", "goals", "dearer")
@@ -150,33 +150,27 @@ def show_difference(report: Report, rows: Sequence[tuple[str, str, str, Sequence
         out.print("the two policies sent the same in every session")
 
 
-def show_shadow(totals: Sequence[ShadowTotals]) -> None:
+def show_shadow(groups: Sequence[ShadowGroup]) -> None:
     out = console()
-    table = headed_table()
-    for title in (
-        "policy",
-        "conversations",
-        "requests",
-        "pruned",
-        "cuts",
-        "tokens sent",
-        "with pruning",
-        "share",
-        "cached",
-    ):
-        table.add_column(title, justify="left" if title == "policy" else "right", no_wrap=True)
-    for one in totals:
-        cached = f"{one.reported_cached / one.reported:.0%}" if one.reported else "-"
-        counts = (one.conversations, one.requests, one.pruned, one.cuts, one.tokens_sent, one.tokens_pruned)
-        table.add_row(one.policy, *(f"{count:,}" for count in counts), f"{one.share:.0%}", cached)
-    out.print(table)
-    out.print(
-        "pruned: requests from which the policy would have left something out. cuts: requests at which the provider's cache would\n"
-        "have ended earlier. cached: input tokens that the provider read from its cache, of those that it reported.",
-        style="dim",
-    )
-    for one in totals:
-        for reason, count in one.reasons.most_common(5):
-            out.print(f"{one.policy}: {count:,} messages {reason}", markup=False)
-        if one.failed:
-            out.print(f"{one.policy}: no view could be computed for {one.failed:,} requests")
+    for group in groups:
+        name, budget = group.policy["name"], group.policy["max_tokens"]
+        limit = f", at most {budget:,} tokens" if budget else ""
+        cached = (
+            f", of which the provider read {group.reported_cached / group.reported:.0%} from its cache"
+            if group.reported
+            else ""
+        )
+        out.print(
+            f"{name}{limit}: {len(group.conversations):,} conversations, {group.requests:,} requests in shadow mode with "
+            f"{group.tokens_sent:,} tokens of messages{cached}",
+            soft_wrap=True,
+        )
+        if group.report is None:
+            out.print(
+                "its settings are not recorded; replay it with minutebook lab DB --policy llm_config.yaml",
+                soft_wrap=True,
+            )
+            continue
+        _print_table(out, group.report, with_details=True)
+        out.print(_legend(group.report), style="dim")
+        _print_savings(out, group.report)

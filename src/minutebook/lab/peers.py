@@ -7,7 +7,7 @@ is. A library is imported when its policy is used; none of them is a dependency 
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
@@ -146,8 +146,15 @@ class LlamaIndexBuffer:
     def __init__(self, budget: int) -> None:
         memory = import_module("llama_index.core.memory").ChatMemoryBuffer
         chat_message = import_module("llama_index.core.llms").ChatMessage
-        counter = counter_for(None)
-        self._memory = memory.from_defaults(token_limit=budget, tokenizer_fn=lambda text: range(counter.count(text)))
+        # The buffer counts the joined text of all messages again for every message that it leaves out. Counted line by line
+        # with a cache, that takes milliseconds instead of seconds, and the sum is almost the same.
+        count = cache(counter_for(None).count)
+
+        def count_lines(text: str) -> range:
+            lines = text.split("\n")
+            return range(sum(map(count, lines)) + len(lines) - 1)
+
+        self._memory = memory.from_defaults(token_limit=budget, tokenizer_fn=count_lines)
 
         def convert(message: Message, index: int) -> Any:
             calls = {key: message[key] for key in ("tool_calls", "tool_call_id") if key in message}

@@ -72,9 +72,9 @@ def tune(
         raise InvalidSetting("goal", goal, one_of(GOALS, goal))
 
     def replay(policies: Iterable[str], half: int) -> Report:
-        chosen = (session for session in sessions() if _half(session) == half)
+        in_half = (session for session in sessions() if _half(session) == half)
         named = {policy: policy for policy in policies}
-        return evaluate(named, chosen, budget=budget, billing=billing, jobs=jobs, advance=advance)
+        return evaluate(named, in_half, budget=budget, billing=billing, jobs=jobs, advance=advance)
 
     settings = {setting.name for setting in fields(TokenBudgetManager)}
     values = {name: many for name, many in _VALUES.items() if name in settings}

@@ -20,7 +20,7 @@ from minutebook.lab import (
     replay_requests,
     replay_session,
 )
-from minutebook.lab.outcome import problems_of
+from minutebook.lab.outcome import PairingCheck
 from minutebook.lab.page import html_page
 from minutebook.testing import coding_session
 from minutebook.tokens import ExactCounter
@@ -174,7 +174,7 @@ def test_a_problem_of_the_record_itself_does_not_count_as_the_policys() -> None:
     ],
 )
 def test_finds_what_a_provider_would_reject(messages: list[Message], problems: set[str]) -> None:
-    assert problems_of(messages) == problems
+    assert PairingCheck().problems(messages) == problems
 
 
 def test_the_requests_of_a_session_say_what_was_sent_and_what_it_cost() -> None:

@@ -165,7 +165,7 @@ class _Meter:
 
     def __init__(self, session: RecordedSession, outcome: SessionOutcome, billing: Billing, max_misses: int) -> None:
         self._session, self._outcome, self._billing, self._max_misses = session, outcome, billing, max_misses
-        self._texts = _Texts()
+        self._texts, self._check = _Texts(), PairingCheck()
         self._requests = [index for index, message in enumerate(session.messages) if is_user(message)]
         self._refetched: set[int] = set()
         """Messages that were read again since the last cut, and are in the view since then."""
@@ -183,8 +183,8 @@ class _Meter:
         outcome.written += request.charge.written
         outcome.cost += request.charge.cost
         outcome.full_cost += request.full.cost
-        problems = problems_of(view.curated)
-        outcome.invalid += bool(problems and problems - problems_of(session.messages[: request.call.index]))
+        problems = self._check.problems(view.curated)
+        outcome.invalid += bool(problems and problems - self._check.problems(session.messages[: request.call.index]))
         shown = Shown(session, view, self._texts)
         self._add_uses(request, shown, tokens)
         self._add_goals(request.call.index, shown)
@@ -227,26 +227,37 @@ class _Meter:
         outcome.essentials_lost += not {*system, *requests[:1], *requests[-1:]} <= shown.unchanged
 
 
-def problems_of(messages: Iterable[Message]) -> set[str]:
-    """The problems for which a provider would reject a request, found without our own validation."""
-    problems: set[str] = set()
-    waiting: set[str] = set()
-    seen: set[str] = set()
-    is_empty = True
-    for message in messages:
-        if is_system(message):
-            continue
-        is_empty = False
-        if is_result(message):
-            call = result_id(message)
-            if call not in waiting:
-                problems.add("duplicate" if call in seen else "orphan")
-            waiting.discard(call)
-            seen.add(call)
-            continue
+class PairingCheck:
+    """Finds problems for which a provider would reject a request, without our own validation. Each message is read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Message, bool, str | None, frozenset[str]]] = {}
+        """By the id of the message, which is kept alive here: whether it is a system message, its result id, its call ids."""
+
+    def problems(self, messages: Iterable[Message]) -> set[str]:
+        problems: set[str] = set()
+        waiting: set[str] = set()
+        seen: set[str] = set()
+        is_empty = True
+        for message in messages:
+            _, is_left_out, answered, calls = self._known.get(id(message)) or self._read(message)
+            if is_left_out:
+                continue
+            is_empty = False
+            if answered is None:
+                if waiting:
+                    problems.add("dangling")
+                waiting = set(calls)
+                continue
+            if answered not in waiting:
+                problems.add("duplicate" if answered in seen else "orphan")
+            waiting.discard(answered)
+            seen.add(answered)
         if waiting:
             problems.add("dangling")
-        waiting = set(call_ids(message))
-    if waiting:
-        problems.add("dangling")
-    return {"empty"} if is_empty else problems
+        return {"empty"} if is_empty else problems
+
+    def _read(self, message: Message) -> tuple[Message, bool, str | None, frozenset[str]]:
+        answered = result_id(message) if is_result(message) else None
+        known = self._known[id(message)] = (message, is_system(message), answered, frozenset(call_ids(message)))
+        return known

@@ -1,3 +1,7 @@
+from minutebook.lab.databases import (
+    StoredConversations as StoredConversations,
+    open_conversations as open_conversations,
+)
 from minutebook.lab.outcome import (
     Miss as Miss,
     SessionOutcome as SessionOutcome,
@@ -5,8 +9,10 @@ from minutebook.lab.outcome import (
 )
 from minutebook.lab.prompt_cache import (
     Billing as Billing,
+    CacheRules as CacheRules,
     Charge as Charge,
     PromptCache as PromptCache,
+    PromptItem as PromptItem,
     TYPICAL_BILLING as TYPICAL_BILLING,
     billing_of as billing_of,
 )
@@ -27,9 +33,14 @@ from minutebook.lab.sessions import (
     RecordedSession as RecordedSession,
     load_sessions as load_sessions,
 )
+from minutebook.lab.settings_search import (
+    Tuning as Tuning,
+    tune as tune,
+)
 
 __all__ = [
     "Billing",
+    "CacheRules",
     "Charge",
     "FULL",
     "LaterUse",
@@ -37,15 +48,20 @@ __all__ = [
     "Peer",
     "PolicyResult",
     "PromptCache",
+    "PromptItem",
     "RecordedCall",
     "RecordedSession",
     "ReplayedRequest",
     "Report",
     "SessionOutcome",
+    "StoredConversations",
     "TYPICAL_BILLING",
+    "Tuning",
     "billing_of",
     "evaluate",
     "load_sessions",
+    "open_conversations",
     "replay_requests",
     "replay_session",
+    "tune",
 ]

@@ -21,8 +21,8 @@ from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.lab.outcome import Miss, SessionOutcome
 from minutebook.lab.page import html_page
 from minutebook.lab.report import Report, evaluate
+from minutebook.lab.settings_search import GOALS, tune
 from minutebook.lab.shadow import shadow_groups
-from minutebook.lab.tune import GOALS, tune
 
 _ALL_MISSES = 100_000
 _ROUNDS = 3

@@ -10,8 +10,8 @@ from minutebook.cli.screen import console, headed_table, one_line
 from minutebook.lab.outcome import Miss
 from minutebook.lab.replay import FULL
 from minutebook.lab.report import PolicyResult, Report
+from minutebook.lab.settings_search import Tuning
 from minutebook.lab.shadow import ShadowGroup
-from minutebook.lab.tune import Tuning
 
 _MEASURES = ("cost", "re-reads", "names", "quotes", "goals", "dearer")
 _DETAILS = ("views", "window", "cuts", "invalid", "over", "refused", "lost", "ms")

@@ -66,7 +66,7 @@ class RecordedSession:
     @cached_property
     def calls(self) -> list[RecordedCall]:
         """The calls of the model, each with what its answer uses."""
-        indexes = list(_call_indexes(self.messages))
+        indexes = list(call_indexes(self.messages))
         names = self._uses({index: NAME.findall(self.texts[index]) for index in indexes})
         other_names = self._uses({index: OTHER_NAME.findall(self.texts[index]) for index in indexes})
         lines = self._uses({index: list(_long_lines(self.texts[index])) for index in indexes})
@@ -109,7 +109,7 @@ def _long_lines(text: str) -> Iterator[str]:
     return (line for line in map(str.strip, text.split("\n")) if len(line) >= MIN_LINE)
 
 
-def _call_indexes(messages: Sequence[Message]) -> Iterator[int]:
+def call_indexes(messages: Sequence[Message]) -> Iterator[int]:
     """The indexes of answers to a complete request: the message before is the user's or the last result."""
     open_calls: set[str] = set()
     for index, message in enumerate(messages):

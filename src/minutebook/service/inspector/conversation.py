@@ -134,32 +134,44 @@ class InspectedConversation:
                 return self.requests[number - 1]
         return None
 
-    def stretches(self, request: InspectedRequest, start: int, stop: int) -> Iterator[Stretch]:
-        """The fates of the messages from `start` to `stop` in a request, in order."""
-        before = self.previous(request)
-        length = min(request.length, stop)
+    def stretches(self, request: InspectedRequest) -> Sequence[Stretch]:
+        """The fates of all messages of the record at a request, in order."""
+        cached = self._stretches
+        if cached is None or cached[0] is not request:
+            cached = self._stretches = request, list(self._all_stretches(request))
+        return cached[1]
+
+    def stretches_in(self, request: InspectedRequest, start: int, stop: int) -> Iterator[Stretch]:
+        """The stretches that have messages from `start` to `stop`."""
+        stretches = self.stretches(request)
+        for stretch in stretches[max(0, bisect_right(stretches, start, key=lambda item: item.start) - 1) :]:
+            if stretch.start >= stop:
+                return
+            if stretch.stop > start:
+                yield stretch
+        if stop > request.length:
+            yield Stretch(request.length, stop, "later", NoteStatus.DROPPED, "", False)
+
+    def _all_stretches(self, request: InspectedRequest) -> Iterator[Stretch]:
+        length, before = request.length, self.previous(request)
         if request.base is None:
-            if start < length:
-                yield Stretch(start, length, "dropped", NoteStatus.DROPPED, request.refusal or "", True)
-        else:
-            seen = 0 if before is None else before.length
-            edges = [
-                edge for base in (request.base, before and before.base) if base for edge in base.edges(start, length)
-            ]
-            cuts = sorted({start, length, *edges, *([seen] if start < seen < length else [])}) if start < length else []
-            pending: Stretch | None = None
-            for left, right in pairwise(cuts):
-                stretch = self._stretch(request, before, left, right, seen)
-                if pending is not None and pending[2:] == stretch[2:]:
-                    pending = pending._replace(stop=stretch.stop)
-                    continue
-                if pending is not None:
-                    yield pending
-                pending = stretch
+            yield Stretch(0, length, "dropped", NoteStatus.DROPPED, request.refusal or "", True)
+            return
+        seen = 0 if before is None else min(before.length, length)
+        edges = {0, length, seen}
+        for base in (request.base, before and before.base):
+            edges.update(base.edges(0, length) if base else ())
+        pending: Stretch | None = None
+        for left, right in pairwise(sorted(edges)):
+            stretch = self._stretch(request, before, left, right, seen)
+            if pending is not None and pending[2:] == stretch[2:]:
+                pending = pending._replace(stop=stretch.stop)
+                continue
             if pending is not None:
                 yield pending
-        if stop > max(start, request.length):
-            yield Stretch(max(start, request.length), stop, "later", NoteStatus.DROPPED, "", False)
+            pending = stretch
+        if pending is not None:
+            yield pending
 
     def _stretch(
         self, request: InspectedRequest, before: InspectedRequest | None, start: int, stop: int, seen: int
@@ -175,7 +187,7 @@ class InspectedConversation:
     def counts(self, request: InspectedRequest) -> FateCounts:
         """How many messages have each fate in a request."""
         totals, changes = Counter[Fate](), Counter[Fate]()
-        for stretch in self.stretches(request, 0, request.length):
+        for stretch in self.stretches(request):
             totals[stretch.fate] += stretch.stop - stretch.start
             if stretch.is_change:
                 changes[stretch.fate] += stretch.stop - stretch.start
@@ -216,6 +228,9 @@ class InspectedConversation:
         return self._changed[1]
 
     _changed: tuple[Any, dict[int, SentPart]] | None = field(default=None, repr=False)
+    _stretches: tuple[InspectedRequest, list[Stretch]] | None = field(default=None, repr=False)
+    lines: tuple[int, object] | None = field(default=None, repr=False)
+    """The number of messages and their `LineIndex`, kept by `cards`."""
 
     def sent_tokens(self, request: InspectedRequest, position: int) -> int:
         """Tokens of a message in the request; 0 if it is not sent."""

@@ -80,7 +80,7 @@ class CacheBreak(NamedTuple):
     """Where a request differs from the one before, so that the prompt cache ends."""
 
     position: int
-    """Position in the record of the first message that is not read from the cache."""
+    """Position in the record after the last message that is read from the cache."""
     cost_uncut: float
     """The cost of the request if it had continued the one before."""
 
@@ -221,30 +221,29 @@ class RequestSeries:
         return request
 
     def _shared(self, last: InspectedRequest, base: ViewBase, length: int) -> tuple[int, int | None]:
-        """Tokens of the prefix that two requests share, and the position of the first difference.
+        """Tokens of the prefix that two requests share, and the position after it.
 
         The position is None if the second request is the first one with messages appended.
         """
         assert last.base is not None
         if last.base is base and length >= last.length:
             return last.sent if not last.is_reported else self._view_tokens(last), None
-        tokens = 0
+        tokens = end = 0
         pieces, others = _pieces(last.base.parts_at(last.length)), _pieces(base.parts_at(length))
         before, now = next(pieces, None), next(others, None)
         while before is not None and now is not None:
             if before.message is None and now.message is None and before.start == now.start:
-                stop = min(before.stop, now.stop)
-                tokens += self.token_sums[stop] - self.token_sums[before.start]
-                before = before._replace(start=stop) if stop < before.stop else next(pieces, None)
-                now = now._replace(start=stop) if stop < now.stop else next(others, None)
+                end = min(before.stop, now.stop)
+                tokens += self.token_sums[end] - self.token_sums[before.start]
+                before = before._replace(start=end) if end < before.stop else next(pieces, None)
+                now = now._replace(start=end) if end < now.stop else next(others, None)
             elif before.message is not None and (before.message is now.message or before.message == now.message):
                 tokens += now.tokens
+                end = now.stop
                 before, now = next(pieces, None), next(others, None)
             else:
                 break
-        if before is None:
-            return tokens, None
-        return tokens, now.start if now is not None else length
+        return tokens, None if before is None else end
 
     def _view_tokens(self, request: InspectedRequest) -> int:
         assert request.base is not None

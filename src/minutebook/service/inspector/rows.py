@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final
 
 from minutebook.history.curation import NoteStatus
-from minutebook.service.inspector.conversation import Fate, InspectedConversation, InspectedFold, Stretch, run_at
+from minutebook.service.inspector.conversation import Fate, InspectedConversation, InspectedFold, Stretch
 from minutebook.service.inspector.heads import MessageHead, head_of
 from minutebook.service.inspector.requests import CacheBreak, InspectedRequest
 
@@ -71,6 +71,11 @@ class RowBlock:
     starts_turn: bool
 
     @property
+    def is_continued(self) -> bool:
+        """Whether the run began before these rows."""
+        return self.messages[0].position > self.run.start
+
+    @property
     def is_group(self) -> bool:
         return self.fate in _GROUPED
 
@@ -82,25 +87,18 @@ def row_blocks(
     stop = min(stop, len(conversation.messages))
     if request is None:
         for position in range(start, stop):
-            yield _block(
-                conversation, None, Stretch(position, position + 1, "later", NoteStatus.DROPPED, "", False), first=False
-            )
+            stretch = Stretch(position, position + 1, "later", NoteStatus.DROPPED, "", False)
+            yield _block(conversation, None, stretch, whole=stretch)
         return
     break_at = request.cache_break
-    for stretch in conversation.stretches(request, start, stop):
-        cuts = {stretch.start, stretch.stop}
-        if break_at is not None and stretch.start < break_at.position < stretch.stop:
-            cuts.add(break_at.position)
-        if stretch.fate in _GROUPED:
-            cuts.update(
-                edge for edge in _fold_edges(conversation, request, stretch) if stretch.start < edge < stretch.stop
-            )
-        else:
-            cuts.update(range(stretch.start, stretch.stop))
-        edges = sorted(cuts)
-        for left, right in pairwise(edges):
-            part = stretch._replace(start=left, stop=right)
-            yield _block(conversation, request, part, first=left == stretch.start)
+    for stretch in conversation.stretches_in(request, start, stop):
+        left, right = max(stretch.start, start), min(stretch.stop, stop)
+        edges = {left, right}
+        if break_at is not None:
+            edges.add(break_at.position)
+        edges.update(_fold_edges(conversation, request, stretch) if stretch.fate in _GROUPED else range(left, right))
+        for first, end in pairwise(sorted(edge for edge in edges if left <= edge <= right)):
+            yield _block(conversation, request, stretch._replace(start=first, stop=end), whole=stretch)
 
 
 def _fold_edges(conversation: InspectedConversation, request: InspectedRequest, stretch: Stretch) -> Iterator[int]:
@@ -121,7 +119,7 @@ def fold_at(conversation: InspectedConversation, request: InspectedRequest, posi
 
 
 def _block(
-    conversation: InspectedConversation, request: InspectedRequest | None, stretch: Stretch, *, first: bool
+    conversation: InspectedConversation, request: InspectedRequest | None, stretch: Stretch, *, whole: Stretch
 ) -> RowBlock:
     start, stop, fate = stretch.start, stretch.stop, stretch.fate
     messages = tuple(_message_row(conversation, position) for position in range(start, stop))
@@ -143,9 +141,10 @@ def _block(
         if changed is not None and changed.message is not None:
             sent.append(SentRow(head_of(changed.message), changed.tokens))
         sent_tokens += sum(conversation.sent_tokens(request, position) for position in range(start, stop))
+    first = start == whole.start
     run, tokens = range(start, stop), sum(row.tokens for row in messages)
-    if fate in _GROUPED and request is not None and (whole := run_at(request, start)) is not None:
-        run = range(whole.start, whole.stop)
+    if fate in _GROUPED:
+        run = range(whole.start, whole.stop) if fold is None else range(fold.fold.start, fold.fold.stop)
         tokens = conversation.series.token_sums[run.stop] - conversation.series.token_sums[run.start]
     is_break = request is not None and request.cache_break is not None and request.cache_break.position == start
     return RowBlock(
@@ -159,7 +158,7 @@ def _block(
         is_change=stretch.is_change,
         reason=stretch.reason if first or stretch.fate in _GROUPED else "",
         full_reason=stretch.reason,
-        since=conversation.since(request, start) if request is not None and first and fate not in {"kept", "new", "later"} else None,
+        since=conversation.since(request, start) if request is not None and (first or fate in _GROUPED) and fate not in {"kept", "new", "later"} else None,
         sent=tuple(sent),
         fold=fold,
         break_before=request.cache_break if is_break and request is not None else None,

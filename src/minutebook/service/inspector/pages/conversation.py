@@ -6,6 +6,10 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from minutebook.errors import RequestRefused
+from minutebook.history.names import full_text
+from minutebook.record.message import is_result
+from minutebook.service.inspector.cards import card_of, line_index, long_lines
+from minutebook.service.inspector.content import blocks_of
 from minutebook.service.inspector.conversation import InspectedConversation
 from minutebook.service.inspector.requests import InspectedRequest
 from minutebook.service.inspector.rows import CHUNK_ROWS, GLYPHS, row_blocks
@@ -76,11 +80,39 @@ async def show_rows(
     return render(request, "_rows.html", data=data, current=current, blocks=row_blocks(data, current, start, start + n))
 
 
+@router.get("/m/{position}")
+async def show_message(
+    request: Request, data: CurrentConversation, position: Position, r: RequestNumber = None
+) -> Response:
+    """The whole content of a message, and what it cost: a fragment."""
+    message = _message(data, position)
+    index = line_index(data)
+    used = {
+        line for line in long_lines(full_text(message)) if any(use > position for use in index.positions.get(line, ()))
+    }
+    current = data.request(r)
+    part = None if current is None or position >= current.length else data.sent_part(current, position)
+    return render(
+        request,
+        "_opened.html",
+        blocks=list(blocks_of(message, used)),
+        sent_blocks=[] if part is None or part.message is None else list(blocks_of(part.message)),
+        **_card_values(data, current, position),
+    )
+
+
+@router.get("/m/{position}/card")
+async def show_card(
+    request: Request, data: CurrentConversation, position: Position, r: RequestNumber = None
+) -> Response:
+    """What a message cost: a fragment."""
+    _message(data, position)
+    return render(request, "_card.html", **_card_values(data, data.request(r), position))
+
+
 @router.get("/m/{position}/raw")
 async def download_message(data: CurrentConversation, position: Position) -> Response:
     """The whole text of a message, as a file."""
-    from minutebook.history.names import full_text
-
     message = _message(data, position)
     headers = {
         **SECURITY_HEADERS,
@@ -108,6 +140,17 @@ async def send_series(data: CurrentConversation) -> Response:
         "dollars": data.pricing.is_known,
     }
     return JSONResponse(values, headers={**SECURITY_HEADERS, "cache-control": "no-store"})
+
+
+def _card_values(data: InspectedConversation, current: InspectedRequest | None, position: int) -> dict[str, Any]:
+    return {
+        "data": data,
+        "current": current,
+        "card": card_of(data, position),
+        "pair_word": "Answers" if is_result(data.messages[position]) else "Results",
+        "at": data.times[position] if position < len(data.times) else None,
+        "total": len(data.requests),
+    }
 
 
 def _message(data: InspectedConversation, position: int) -> Any:

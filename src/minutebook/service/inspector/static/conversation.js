@@ -154,6 +154,28 @@
     if (!current) { const first = chunk.querySelector(".msg"); first?.setAttribute("tabindex", "0"); }
   };
 
+  // A card with what a message cost, after a short time over it.
+  const card = document.getElementById("card");
+  let cardTimer = 0;
+  const hideCard = () => { clearTimeout(cardTimer); card.hidden = true; };
+  page.addEventListener("mouseover", (event) => {
+    const number = event.target.closest(".no, .tk, .why");
+    clearTimeout(cardTimer);
+    if (!number) { hideCard(); return; }
+    const row = number.closest(".msg") ?? (number.closest(".row:not(.run)")?.querySelector(".msg"));
+    if (!row) { hideCard(); return; }
+    cardTimer = setTimeout(async () => {
+      const response = await fetch(`${url}/m/${row.dataset.m}/card?r=${state.r}`, { headers: { "HX-Request": "true" } });
+      if (!response.ok) return;
+      card.innerHTML = await response.text();
+      const box = number.getBoundingClientRect();
+      card.hidden = false;
+      card.style.left = `${Math.min(box.left, innerWidth - 340) + scrollX}px`;
+      card.style.top = `${(box.bottom + card.offsetHeight > innerHeight - 50 ? box.top - card.offsetHeight - 4 : box.bottom + 4) + scrollY}px`;
+    }, 150);
+  });
+  addEventListener("scroll", hideCard, { passive: true });
+
   async function jump(position) {
     const row = await rows.jump(position);
     if (!row) return;

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import socket
 import webbrowser
+from contextlib import nullcontext
 
 import click
 import uvicorn
@@ -11,10 +13,13 @@ from minutebook.cli.options import is_json
 from minutebook.cli.server import AnnouncingServer, listener_on, url_of
 from minutebook.service.inspector.app import LocalAccess, create_inspector
 from minutebook.service.inspector.source import InspectorSource
+from minutebook.store.base import ConversationStore
 
 
-def serve_inspector(source: InspectorSource, *, port: int, opens_browser: bool) -> None:
-    """Serve the pages until the command is interrupted.
+def serve_inspector(
+    source: InspectorSource, *, port: int, opens_browser: bool, store: ConversationStore | None = None
+) -> None:
+    """Serve the pages until the command is interrupted. `store` is open meanwhile.
 
     Raises:
         OSError: the port is in use.
@@ -32,4 +37,9 @@ def serve_inspector(source: InspectorSource, *, port: int, opens_browser: bool) 
             create_inspector(source, access), log_config=None, access_log=False, proxy_headers=False, lifespan="off",
             timeout_graceful_shutdown=1,
         )  # fmt: skip
-        asyncio.run(AnnouncingServer(config, announce).serve([listener]))
+        asyncio.run(_serve(AnnouncingServer(config, announce), listener, store))
+
+
+async def _serve(server: AnnouncingServer, listener: socket.socket, store: ConversationStore | None) -> None:
+    async with store or nullcontext():
+        await server.serve([listener])

@@ -30,6 +30,8 @@ from minutebook.service.http.middleware import RequestMiddleware, install_error_
 from minutebook.service.http.openapi import install_openapi
 from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import JsonResponse, new_id
+from minutebook.service.inspector.sign_in import ROOT as INSPECTOR_ROOT
+from minutebook.service.inspector.sign_in import create_service_pages
 from minutebook.service.observability.telemetry import CONTENT_TYPE, Metrics, ServiceTelemetry
 from minutebook.service.responses import routes as responses
 from minutebook.service.state import CurrentService, Service, counter_of
@@ -291,5 +293,6 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(module.router)
     for included in (conversations.recipients, threads.router, router):
         app.include_router(included)
+    app.mount(INSPECTOR_ROOT, create_service_pages(service))
     install_openapi(app)
     return app

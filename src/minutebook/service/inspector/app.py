@@ -14,11 +14,11 @@ from starlette.responses import RedirectResponse, Response
 
 from minutebook.errors import MinutebookError, RequestRefused
 from minutebook.service.http.errors import failure_of
-from minutebook.service.inspector.pages import conversation, conversations
+from minutebook.service.inspector.pages import conversation, conversations, live
 from minutebook.service.inspector.source import InspectorSource
-from minutebook.service.inspector.web import Inspector, render, static_file
+from minutebook.service.inspector.web import SECURITY_HEADERS, Inspector, is_fragment, render, static_file
 
-PAGES: Final[Sequence[ModuleType]] = (conversations, conversation)
+PAGES: Final[Sequence[ModuleType]] = (conversations, conversation, live)
 """The modules of the pages, in the order of the navigation."""
 _COOKIE: Final = "minutebook_inspect"
 
@@ -110,5 +110,8 @@ async def show_error(request: Request, error: Exception) -> Response:
     else:
         failure = failure_of(error)
         status, problem = failure.status, failure.message
-    template = "_error.html" if request.headers.get("hx-request") else "error.html"
+    inspector: Inspector = request.app.state.inspector
+    if status == 401 and inspector.can_sign_in and request.method == "GET" and not is_fragment(request):
+        return RedirectResponse(f"{inspector.root}/login", 303, {**SECURITY_HEADERS, "cache-control": "no-store"})
+    template = "_error.html" if is_fragment(request) else "error.html"
     return render(request, template, status=status, problem=problem)

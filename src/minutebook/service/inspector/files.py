@@ -48,6 +48,9 @@ class FileSource:
     """The conversations of files. They are read in a thread; every view is a replay."""
 
     can_write = False
+    is_live = False
+    sorts: Sequence[str] = tuple(SORTS)
+    filters: Sequence[str] = ("cut", "fold", "refusal")
 
     def __init__(self, paths: Sequence[str | Path], policy: ReplayPolicy, *, format_name: str | None = None) -> None:
         self._paths, self._policy, self._format = [Path(path) for path in paths], policy, format_name
@@ -142,6 +145,11 @@ class FileSource:
             else:
                 if all(word in summary.title.casefold() for word in words):
                     yield summary
+
+    async def state(self, conversation_id: str) -> str:
+        if conversation_id not in self._places:
+            raise ConversationNotFound(conversation_id)
+        return ""
 
     async def open(self, conversation_id: str) -> InspectedConversation:
         if conversation_id not in self._places and not self._is_read.is_set():

@@ -83,8 +83,23 @@ class InspectorSource(Protocol):
     can_write: bool
     """Whether folds may be undone."""
 
+    is_live: bool
+    """Whether conversations can grow while they are shown."""
+    sorts: Sequence[str]
+    """The values of `ListFilter.sort` that are supported."""
+    filters: Sequence[str]
+    """The values of `ListFilter.has` that are supported."""
+
     async def list(self, wanted: ListFilter) -> ConversationList:
         """The conversations that match the filter."""
+        ...
+
+    async def state(self, conversation_id: str) -> str:
+        """A text that changes when the conversation does.
+
+        Raises:
+            ConversationNotFound: as in `open`.
+        """
         ...
 
     async def open(self, conversation_id: str) -> InspectedConversation:

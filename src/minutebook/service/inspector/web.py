@@ -63,7 +63,9 @@ class Inspector:
     """
     csrf_token: Callable[[Request], str] = lambda _: ""
     """The token that changes must send in the header `X-CSRF-Token`."""
-    can_sign_out: bool = False
+    can_sign_in: bool = False
+    """Whether there is a sign-in page."""
+    is_signed_in: Callable[[Request], bool] = lambda _: False
     links: list[PageLink] = field(default_factory=list)
 
 
@@ -80,6 +82,17 @@ CurrentSource = Annotated[InspectorSource, Depends(current_source)]
 """Type of a handler parameter that receives the source."""
 
 
+def require_same_origin(request: Request) -> None:
+    """Refuse a form that a page of another site sends.
+
+    Raises:
+        RequestRefused: the Origin header is missing or names another host.
+    """
+    origin = request.headers.get("origin", "")
+    if origin.partition("://")[2] != request.headers.get("host"):
+        raise RequestRefused(403, "The request comes from another site.", "csrf")
+
+
 async def require_change_allowed(request: Request, source: CurrentSource) -> InspectorSource:
     """The source, for a handler that changes something.
 
@@ -89,9 +102,7 @@ async def require_change_allowed(request: Request, source: CurrentSource) -> Ins
     token = inspector_of(request).csrf_token(request)
     if not token or request.headers.get("x-csrf-token") != token:
         raise RequestRefused(403, "The page is outdated; load it again.", "csrf")
-    origin = request.headers.get("origin")
-    if origin != f"{request.url.scheme}://{request.headers.get('host')}":
-        raise RequestRefused(403, "The request comes from another site.", "csrf")
+    require_same_origin(request)
     if not source.can_write:
         raise RequestRefused(403, "You may only read these conversations.", "read_only")
     return source
@@ -120,7 +131,7 @@ def render(
         root=inspector.root,
         static=f"{inspector.root}/static/{assets_digest()}",
         csrf_token=inspector.csrf_token(request),
-        can_sign_out=inspector.can_sign_out,
+        can_sign_out=inspector.is_signed_in(request),
         links=inspector.links,
         **values,
     )  # fmt: skip
@@ -156,14 +167,20 @@ def percent(part: float, total: float) -> str:
     return "\N{EN DASH}" if not total else f"{100 * part / total:.0f} %"
 
 
-def money(value: float | None, pricing: Pricing | bool) -> str:
+def money(value: float | None, pricing: Pricing | bool, *, fine: bool = False) -> str:
     """A cost: dollars, or tokens of plain input if the prices are not known."""
     if value is None:
         return "\N{EN DASH}"
     is_known = pricing if isinstance(pricing, bool) else pricing.is_known
     if not is_known:
         return f"{value:,.0f} tokens"
-    return f"${value:,.2f}" if value >= 0.1 else f"${value:.4f}" if value >= 0.0001 or not value else "< $0.0001"
+    return (
+        f"${value:,.2f}"
+        if value >= (100 if fine else 0.1)
+        else f"${value:.4f}"
+        if value >= 0.0001 or not value
+        else "< $0.0001"
+    )
 
 
 def moment(value: datetime | None) -> str:

@@ -129,6 +129,7 @@ async def send_series(data: CurrentConversation) -> Response:
     requests = list(data.requests)
     values: dict[str, Any] = {
         "complete": data.is_complete,
+        "messages": len(data.messages),
         "length": [request.length for request in requests],
         "record": [request.record_tokens for request in requests],
         "sent": [request.sent for request in requests],

@@ -34,4 +34,11 @@ async def show_conversations(
     )
     found = await source.list(wanted)
     template = "_conversations.html" if is_fragment(request) else "conversations.html"
-    return render(request, template, found=found, wanted=wanted, source=source, filters=FILTERS, sorts=list(SORTS))
+    return render(
+        request,
+        template,
+        found=found,
+        wanted=wanted,
+        source=source,
+        filters={name: FILTERS[name] for name in source.filters},
+    )

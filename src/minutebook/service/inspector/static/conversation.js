@@ -229,30 +229,60 @@
     return false;
   });
 
-  // The replay of a long session goes on while the page is shown.
+  // The conversation grows: by its replay, or because it is live.
   async function grow() {
-    if (page.dataset.complete === "yes") return;
     const data = await (await fetch(`${url}/series.json`)).json();
-    const count = data.sent.length;
-    const isNew = count !== state.total;
+    const added = data.sent.length - state.total;
+    const isFollowing = state.follow || !state.r;
     state.series = data;
-    state.total = count;
-    if (isNew) {
-      if (state.follow || !state.r) state.r = count;
-      const strip = await (await fetch(`${url}/strip?r=${state.r}`, { headers: { "HX-Request": "true" } })).text();
+    state.total = data.sent.length;
+    if (data.messages > rows.length) rows.extend(data.messages);
+    if (added) {
+      if (isFollowing) state.r = state.total; else if (page.dataset.live) offerNewest(added);
       const box = document.createElement("template");
-      box.innerHTML = strip;
-      document.getElementById("strip").replaceWith(box.content.getElementById("strip"));
-      document.getElementById("money").replaceWith(box.content.getElementById("money"));
-      document.getElementById("thumb").max = count;
+      box.innerHTML = await (await fetch(`${url}/strip?r=${state.r}`, { headers: { "HX-Request": "true" } })).text();
+      for (const id of ["strip", "money"]) document.getElementById(id).replaceWith(box.content.getElementById(id));
+      document.getElementById("thumb").max = state.total;
       await htmx.ajax("GET", `${url}/request?r=${state.r}`, { target: "#figures", swap: "outerHTML" });
       preview(state.r);
-      if (rows.request !== state.r) rows.show(state.r);
+      if (rows.request !== state.r) await rows.show(state.r);
+      document.getElementById("said").textContent = `Request ${state.total} was sent`;
+      page.dataset.shown = state.r;
     }
-    if (data.complete) { page.dataset.complete = "yes"; page.dataset.shown = state.r; return; }
-    setTimeout(grow, 700);
+    if (data.complete) page.dataset.complete = "yes";
+    return data.complete;
   }
-  grow();
+
+  let waiting = 0;
+  function offerNewest(count) {
+    waiting += count;
+    let button = document.getElementById("newer");
+    if (!button) {
+      button = document.createElement("button");
+      button.id = "newer";
+      button.className = "btn newer";
+      button.type = "button";
+      button.addEventListener("click", () => { waiting = 0; button.remove(); move(state.total); });
+      page.append(button);
+    }
+    button.textContent = `${waiting} new request${waiting === 1 ? "" : "s"} ↓`;
+  }
+
+  if (page.dataset.complete !== "yes") {
+    const again = async () => { if (!await grow()) setTimeout(again, 700); };
+    again();
+  }
+  if (page.dataset.live) {
+    let known = null;
+    const events = new EventSource(page.dataset.live);
+    events.addEventListener("state", (event) => {
+      page.dataset.connected = "yes";
+      if (known !== null && known !== event.data) grow();
+      known = event.data;
+    });
+    events.addEventListener("error", () => { page.dataset.connected = ""; });
+    addEventListener("pagehide", () => events.close());
+  }
 
   for (const chunk of document.querySelectorAll(".chunk[data-loaded]")) rows.onload(chunk);
   if (page.dataset.m) jump(Number(page.dataset.m));

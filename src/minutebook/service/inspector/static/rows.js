@@ -34,6 +34,13 @@ class Rows {
     this.length = length;
   }
 
+  // More messages: new chunks, and the last one again.
+  extend(length) {
+    const last = this.chunks[this.chunks.length - 1];
+    this.grow(length);
+    if (last?.isNear) this.load(last); else if (last) this.evict(last);
+  }
+
   chunkOf(position) { return this.chunks[Math.floor(position / this.size)]; }
 
   see(chunk, isNear) {

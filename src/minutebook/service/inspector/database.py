@@ -1,6 +1,7 @@
 """Conversations of a store. Recorded requests are shown as they were sent; a conversation without any is replayed."""
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,12 @@ from minutebook.store.types import ConversationHeader, ConversationStatus
 PAGE_ROWS: Final = 50
 MAX_OPEN: Final = 16
 """Number of conversations that are kept in memory, of all tenants together."""
-WAIT_SECONDS: Final = 0.5
+MAX_SUMMARIES: Final = 5_000
+MAX_LISTED: Final = 2_000
+"""Longer conversations are not loaded for the figures of the list."""
+LIST_SECONDS: Final = 0.3
+"""How long a list may load conversations. The page asks again for the others."""
+WAIT_SECONDS: Final = 0.15
 _PURGED: Final[Message] = {"role": "system", "content": "(purged by retention)"}
 
 
@@ -40,6 +46,8 @@ class OpenConversations:
     """Conversations of stores that were opened, kept for the next request."""
 
     items: OrderedDict[tuple[str, str], tuple[_State, InspectedConversation]] = field(default_factory=OrderedDict)
+    summaries: OrderedDict[tuple[str, str], tuple[int, ConversationSummary]] = field(default_factory=OrderedDict)
+    """Rows of the list, with the versions of their conversations."""
 
     def get(self, key: tuple[str, str], state: _State) -> InspectedConversation | None:
         cached = self.items.get(key)
@@ -84,34 +92,49 @@ class StoreSource:
         if wanted.q.strip():
             return await self._search(wanted)
         skipped, cursor, summaries = 0, None, list[ConversationSummary]()
+        deadline = time.monotonic() + LIST_SECONDS
         while len(summaries) < PAGE_ROWS:
             page = await self._store.list(recipient=self._recipient, cursor=cursor, limit=PAGE_ROWS)
             for header in page.items:
                 if skipped < wanted.after:
                     skipped += 1
                 elif len(summaries) < PAGE_ROWS:
-                    summaries.append(await self._summary(header))
+                    summaries.append(await self._summary(header, deadline))
             cursor = page.cursor
             if cursor is None:
                 break
         following = wanted.after + PAGE_ROWS if len(summaries) == PAGE_ROWS else None
-        return ConversationList(items=summaries, total=wanted.after + len(summaries), next=following)
+        is_complete = all(summary.cost is not None or summary.messages > MAX_LISTED for summary in summaries)
+        total = wanted.after + len(summaries)
+        return ConversationList(items=summaries, total=total, next=following, is_complete=is_complete)
 
     async def _search(self, wanted: ListFilter) -> ConversationList:
         found: dict[str, ConversationSummary] = {}
         page = await self._store.search(wanted.q, recipient=self._recipient, limit=100)
         for hit in page.items:
             if hit.conversation not in found and len(found) < PAGE_ROWS:
-                summary = await self._summary(await self._store.header(hit.conversation))
+                summary = await self._summary(await self._store.header(hit.conversation), 0.0)
                 found[hit.conversation] = replace(summary, snippet=hit.snippet, snippet_position=hit.position)
         return ConversationList(items=list(found.values()), total=len(found))
 
-    async def _summary(self, header: ConversationHeader) -> ConversationSummary:
-        """A row of the list: from memory if the conversation is open, else from its beginning and its newest request."""
+    async def _summary(self, header: ConversationHeader, deadline: float) -> ConversationSummary:
+        """A row of the list: with all figures if they are known or the deadline allows to load the conversation.
+
+        Otherwise it is made from the first messages and the newest request.
+        """
         is_live = header.status is not ConversationStatus.IDLE
-        cached = self._cache.items.get((self._store.tenant, header.id))
-        if cached is not None and cached[0].version == header.version:
-            return replace(summary_of(cached[1], header.updated_at), is_live=is_live)
+        key = self._store.tenant, header.id
+        known = self._cache.summaries.get(key)
+        if known is not None and known[0] == header.version:
+            return replace(known[1], is_live=is_live)
+        if header.length <= MAX_LISTED and time.monotonic() < deadline:
+            conversation = await self.open(header.id)
+            if conversation.is_complete:
+                summary = summary_of(conversation, header.updated_at)
+                self._cache.summaries[key] = header.version, summary
+                while len(self._cache.summaries) > MAX_SUMMARIES:
+                    self._cache.summaries.popitem(last=False)
+                return replace(summary, is_live=is_live)
         start = await self._store.load(header.id, since=header.first, limit=header.lead + 2)
         newest = (await self._store.documents(header.id, REQUEST_KIND, limit=1, newest_first=True)).items
         minutes: Mapping[str, Any] = newest[0].body if newest else {}

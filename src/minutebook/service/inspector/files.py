@@ -29,7 +29,7 @@ MAX_KEPT_MESSAGES: Final = 300_000
 """Conversations with so many messages together are kept in memory; others are read again when they are opened."""
 MAX_OPEN: Final = 6
 """Number of these that are in memory at a time."""
-WAIT_SECONDS: Final = 0.5
+WAIT_SECONDS: Final = 0.15
 """How long a page waits for the replay before it shows what is there."""
 MAX_SUMMARIZED: Final = 400
 """Number of conversations that are replayed in the background for the figures of the list."""

@@ -5,6 +5,8 @@ from itertools import groupby
 from operator import is_
 
 from minutebook.errors import CannotFit
+from minutebook.history.budget import TokenBudgetManager
+from minutebook.history.curation import NoteStatus
 from minutebook.history.explanation import changed_messages, folds_of_added
 from minutebook.history.protocol import HistoryManager
 from minutebook.history.view import View, view_of
@@ -38,20 +40,45 @@ class ViewReplay:
         self._folds = folds
         self._last: View | None = None
         self._base: ViewBase | None = None
+        self._fold_count = 0
+        self._has_clipped_results = False
 
     def request(self) -> None:
         """Add the request for the record as it is now."""
         record = self._record
         folds = [fold for fold in self._folds if fold.stop <= len(record)]
+        if self._base is not None and self._fits_without_cut(self._base, len(folds)):
+            self._series.add(len(record), self._base, folds=frozenset(fold.id for fold in folds))
+            return
         try:
             view = view_of(record, self._manager, max_tokens=self._max_tokens, folds=folds)
         except CannotFit as error:
             self._series.add(len(record), None, refusal=str(error))
+            self._base = None
             return
         if self._base is None or self._last is None or not _is_continued(self._last, view):
             self._base = view_base(view)
-        self._last = view
+            self._has_clipped_results = any(run.status is NoteStatus.TRUNCATED for run in self._base.runs)
+        self._last, self._fold_count = view, len(folds)
         self._series.add(len(record), self._base, folds=frozenset(fold.id for fold in folds))
+
+    def _fits_without_cut(self, base: ViewBase, fold_count: int) -> bool:
+        """Whether the view is known to be the last one with all new messages appended.
+
+        A `TokenBudgetManager` cuts only above its limit. This saves the checks of a whole view at every request.
+        """
+        manager, record = self._manager, self._record
+        if (
+            type(manager) is not TokenBudgetManager
+            or manager.names
+            or record.findings
+            or fold_count != self._fold_count
+        ):
+            return False
+        if self._has_clipped_results:
+            return False
+        sums = self._series.token_sums
+        return base.tokens + sums[len(record)] - sums[base.length] <= manager.max_tokens - manager.reserve
 
 
 def _is_continued(last: View, view: View) -> bool:

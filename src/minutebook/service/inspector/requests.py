@@ -157,6 +157,9 @@ class RequestSeries:
     """Tokens of the record before each position. It grows with the record."""
     pricing: Pricing
     requests: list[InspectedRequest] = field(default_factory=list)
+    cost: float = 0.0
+    """Of all requests together."""
+    full_cost: float = 0.0
     bases: list[tuple[ViewBase, int]] = field(default_factory=list)
     """Each base, with the number of the first request that has it."""
     _last: InspectedRequest | None = None
@@ -217,6 +220,8 @@ class RequestSeries:
         if not self.bases or self.bases[-1][0] is not base:
             self.bases.append((base, request.number))
         self.requests.append(request)
+        self.cost += request.cost
+        self.full_cost += request.full_cost
         self._last = request
         return request
 

@@ -182,7 +182,7 @@ def _request_values(data: InspectedConversation, current: InspectedRequest | Non
         "previous": previous,
         "chips": chips,
         "total": len(data.requests),
-        "cost": sum(item.cost for item in data.requests),
-        "full_cost": sum(item.full_cost for item in data.requests),
+        "cost": data.series.cost,
+        "full_cost": data.series.full_cost,
         "sent_count": 0 if current is None else data.sent_count(current),
     }

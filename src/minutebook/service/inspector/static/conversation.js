@@ -286,5 +286,6 @@
 
   for (const chunk of document.querySelectorAll(".chunk[data-loaded]")) rows.onload(chunk);
   if (page.dataset.m) jump(Number(page.dataset.m));
+  setTimeout(series, 400);
   page.dataset.ready = "yes";
 })();

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from minutebook import __version__
 from minutebook.errors import ConversationBusy, InvalidSetting, MinutebookError, MissingSetting, StoreUnavailable
@@ -197,6 +197,12 @@ async def run_service(service: Service) -> AsyncIterator[None]:
 
 
 router = APIRouter(tags=["operations"], route_class=StrictRoute)
+
+
+@router.get("/", include_in_schema=False)
+async def open_inspector() -> Response:
+    """The inspector."""
+    return RedirectResponse(f"{INSPECTOR_ROOT}/", 307)
 
 
 @router.get("/healthz")

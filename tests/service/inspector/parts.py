@@ -8,8 +8,8 @@ import uvicorn
 
 from minutebook.cli.server import listener_on, url_of
 from minutebook.service.inspector.app import LocalAccess, create_inspector
-from minutebook.service.inspector.files import FileSource
 from minutebook.service.inspector.policy import ReplayPolicy
+from minutebook.service.inspector.sources.files import FileSource
 
 
 def session(turns=6, *, words=60, text="order", model="gpt-4o"):

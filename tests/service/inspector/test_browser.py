@@ -220,19 +220,19 @@ PAYLOADS = [
     f"</script><script>{RAN}</script>",
     f"<img src=x onerror={RAN}>",
     f"<svg onload={RAN}>",
-    f"\"><b onmouseover={RAN}>",
+    f'"><b onmouseover={RAN}>',
     f"' autofocus onfocus={RAN} x='",
     f"javascript:{RAN}",
     f"[link](javascript:{RAN})",
-    f"<a href=\"javascript:{RAN}\">x</a>",
-    f"<iframe srcdoc=\"<script>parent.{RAN}</script>\">",
+    f'<a href="javascript:{RAN}">x</a>',
+    f'<iframe srcdoc="<script>parent.{RAN}</script>">',
     f"<body onload={RAN}>",
-    f"<style>*{{display:none!important}}</style>",
-    f"<base href=//evil.example>",
-    f"<meta http-equiv=refresh content=\"0;url=javascript:{RAN}\">",
+    "<style>*{display:none!important}</style>",
+    "<base href=//evil.example>",
+    f'<meta http-equiv=refresh content="0;url=javascript:{RAN}">',
     f"<div hx-get=/ hx-trigger=load hx-on::load={RAN}>",
     f"<form action=javascript:{RAN}><button id=x>",
-    f"{{{{ 7*7 }}}}{{% raw %}}",
+    "{{ 7*7 }}{% raw %}",
     f"<!--><script>{RAN}</script>-->",
     f"\u2028\u2029<script>{RAN}</script>",
     "\x1b[31mred\x1b]8;;javascript:window.ran=1\x07link\x1b[2J\x1b[H",
@@ -242,14 +242,18 @@ PAYLOADS = [
     "wide " * 4 + "x" * 20_000,
     "Z̷̢̛͓" * 400,
     "\n" * 3_000,
-    "​" * 2_000,
+    "\u200b" * 2_000,
 ]
 
 
 def hostile_session(number):
     payload = PAYLOADS[number % len(PAYLOADS)]
     other = PAYLOADS[(number * 7 + 3) % len(PAYLOADS)]
-    call = {"id": "call", "type": "function", "function": {"name": payload[:60] or "x", "arguments": json.dumps({"path": other})}}
+    call = {
+        "id": "call",
+        "type": "function",
+        "function": {"name": payload[:60] or "x", "arguments": json.dumps({"path": other})},
+    }
     picture = {"type": "image_url", "image_url": {"url": f"data:image/svg+xml;base64,{SVG}"}}
     return {
         "id": payload[:80],
@@ -269,7 +273,7 @@ def visit_hostile(visit, path, count):
     with inspecting(path, max_tokens=3_000) as (url, first_path):
         opened = visit(url)
         page = opened.open(f"{url}{first_path}")
-        page.wait_for_selector("table.list a")
+        page.wait_for_selector("#list:not([hx-trigger])")
         addresses = set()
         after = 0
         while True:

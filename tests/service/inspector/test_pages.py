@@ -13,7 +13,9 @@ from minutebook.service.inspector.heads import head_of, visible
 from minutebook.service.inspector.web import FOLDER, id_from_path, path_id
 from tests.service.inspector.parts import inspecting, session, write_sessions
 
-HOSTILE = "<script>window.ran=1</script><img src=x onerror=window.ran=1>\x1b[31mred\u202eevil\ud800 javascript:window.ran=1"
+HOSTILE = (
+    "<script>window.ran=1</script><img src=x onerror=window.ran=1>\x1b[31mred\u202eevil\ud800 javascript:window.ran=1"
+)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +153,7 @@ def test_an_invalid_number_in_the_address_is_refused(pages):
 def test_the_series_has_the_figures_of_every_request(pages):
     series = pages.get(f"{conversation_with(pages, 'order 3')}/series.json").json()
     assert len(series["sent"]) == 24
-    assert "break" in sum(series["marks"].values(), [])
+    assert any("break" in marks for marks in series["marks"].values())
 
 
 def test_static_files_are_cached_forever_and_have_their_licences(pages):
@@ -198,7 +200,9 @@ def test_json_differences_code_and_thinking_are_blocks_of_their_own():
 
 
 def test_terminal_colours_are_classes_and_other_sequences_are_removed():
-    (block,) = blocks_of({"role": "tool", "tool_call_id": "a", "content": "\x1b[1;31mred\x1b[0m plain\x1b]0;title\x07\x1b[2J"})
+    (block,) = blocks_of(
+        {"role": "tool", "tool_call_id": "a", "content": "\x1b[1;31mred\x1b[0m plain\x1b]0;title\x07\x1b[2J"}
+    )
     assert [(span.classes, span.text) for span in block.lines[0].spans] == [("a1 a31", "red"), ("", " plain")]
 
 

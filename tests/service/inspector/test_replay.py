@@ -41,7 +41,7 @@ def test_every_request_has_the_statuses_and_tokens_of_its_view(policy):
     for request in conversation.requests:
         view = view_at(conversation, request, policy)
         lines = [line for line in view.explain().lines if line.index is not None]
-        statuses = [s.status for s in conversation.stretches(request) for _ in range(s.start, s.stop)]
+        statuses = [s.status for s in conversation.fate_spans(request) for _ in range(s.start, s.stop)]
         assert statuses == [line.status for line in lines]
         assert [conversation.sent_tokens(request, line.index) for line in lines] == [line.sent_tokens for line in lines]
         assert request.sent == view.tokens
@@ -70,8 +70,8 @@ def test_a_fold_hides_its_messages_and_shows_its_own_at_its_start():
     conversation = replayed(messages, policy, [fold])
 
     last = conversation.requests[-1]
-    folded = [stretch for stretch in conversation.stretches(last) if stretch.fate == "folded"]
-    assert [(stretch.start, stretch.stop) for stretch in folded] == [(1, 9)]
+    folded = [span for span in conversation.fate_spans(last) if span.fate == "folded"]
+    assert [(span.start, span.stop) for span in folded] == [(1, 9)]
     assert [part.start for part in conversation.added(last, 0, last.length)] == [1]
     assert last.sent == view_at(conversation, last, policy, [fold]).tokens
     first = next(request for request in conversation.requests if request.new_folds)
@@ -116,14 +116,14 @@ def test_since_is_the_first_request_with_the_same_status():
     conversation = replayed(session(12)["messages"], ReplayPolicy(max_tokens=2_500))
 
     last = conversation.requests[-1]
-    for stretch in conversation.stretches(last):
-        since = conversation.since(last, stretch.start)
+    for span in conversation.fate_spans(last):
+        since = conversation.since(last, span.start)
         statuses = {}
         for request in conversation.requests:
-            if request.length > stretch.start:
-                found = next(s for s in conversation.stretches(request) if s.start <= stretch.start < s.stop)
+            if request.length > span.start:
+                found = next(s for s in conversation.fate_spans(request) if s.start <= span.start < s.stop)
                 statuses[request.number] = found.status
-        same = [n for n in statuses if all(statuses[m] is stretch.status for m in statuses if m >= n)]
+        same = [n for n in statuses if all(statuses[m] is span.status for m in statuses if m >= n)]
         assert since == min(same)
 
 

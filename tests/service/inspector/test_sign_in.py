@@ -121,11 +121,18 @@ def test_other_tenants_and_recipients_are_not_found_on_any_page():
         for name in ("other", "bound"):
             http = signed_in(here, created[name].token)
             assert "plumbago" not in http.get("/ui/").text
-            assert "plumbago" not in http.get("/ui/", params={"q": "plumbago"}).text.replace('value="plumbago"', "").replace(
-                "“plumbago”", ""
-            )
+            assert "plumbago" not in http.get("/ui/", params={"q": "plumbago"}).text.replace(
+                'value="plumbago"', ""
+            ).replace("“plumbago”", "")
             base = f"/ui/c/{path_id('order/17')}"
-            for address in (base, f"{base}/rows", f"{base}/m/0", f"{base}/m/0/raw", f"{base}/series.json", f"/ui/live?c={path_id('order/17')}"):
+            for address in (
+                base,
+                f"{base}/rows",
+                f"{base}/m/0",
+                f"{base}/m/0/raw",
+                f"{base}/series.json",
+                f"/ui/live?c={path_id('order/17')}",
+            ):
                 response = http.get(address)
                 assert response.status_code == 404, address
                 assert "plumbago" not in response.text

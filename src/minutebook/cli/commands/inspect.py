@@ -49,9 +49,9 @@ def command(
     """
     from minutebook.cli.database import store_of
     from minutebook.cli.inspector import serve_inspector
-    from minutebook.service.inspector.database import OpenConversations, StoreSource
-    from minutebook.service.inspector.files import FileSource
     from minutebook.service.inspector.policy import ReplayPolicy
+    from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
+    from minutebook.service.inspector.sources.files import FileSource
 
     policy = ReplayPolicy(managers, max_tokens, model)
     opens_browser = not no_browser and not is_json()

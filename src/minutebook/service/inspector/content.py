@@ -28,65 +28,67 @@ _PICTURES: Final = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8
 """First bytes of the pictures that are shown → their type. SVG is never shown: it can contain scripts."""
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """A text with the names of its classes."""
 
     classes: str
     text: str
 
 
-class Line(NamedTuple):
+class CodeLine(NamedTuple):
     """A line of code."""
 
     number: int | None
     classes: str
-    spans: Sequence[Span]
+    spans: Sequence[TextSpan]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ContentBlock:
     """A part of a message. `kind` is `prose`, `thought`, `code`, `picture` or `note`."""
 
     kind: str
     title: str = ""
-    spans: Sequence[Span] = ()
-    lines: Sequence[Line] = ()
+    spans: Sequence[TextSpan] = ()
+    lines: Sequence[CodeLine] = ()
     more: int = 0
     """Lines that are left out."""
     picture: str = ""
     """A `data:` URL."""
 
 
-def blocks_of(message: Message, used: Collection[str] = ()) -> Iterator[Block]:
+def blocks_of(message: Message, used: Collection[str] = ()) -> Iterator[ContentBlock]:
     """The blocks of a message. Lines in `used` are marked."""
     thinking = thinking_of(message)
     if thinking:
-        yield Block("thought", "Thinking", _prose(thinking[:_MAX_TEXT]))
+        yield ContentBlock("thought", "Thinking", _prose(thinking[:_MAX_TEXT]))
     text = text_of(message)
     if is_result(message):
         yield from _result_blocks(text, used)
     else:
         yield from _text_blocks(text[:_MAX_TEXT], used)
     if len(text) > _MAX_TEXT:
-        yield Block("note", spans=[Span("", f"{len(text) - _MAX_TEXT:,} more characters are in the whole text.")])
+        yield ContentBlock(
+            "note", spans=[TextSpan("", f"{len(text) - _MAX_TEXT:,} more characters are in the whole text.")]
+        )
     for part in parts_of(message):
         yield from _part_blocks(part)
     for name, arguments in calls_of(message):
         yield from _call_blocks(name, arguments)
 
 
-def _text_blocks(text: str, used: Collection[str]) -> Iterator[Block]:
+def _text_blocks(text: str, used: Collection[str]) -> Iterator[ContentBlock]:
     end = 0
     for fence in _FENCE.finditer(text):
         if text[end : fence.start()].strip():
-            yield Block("prose", spans=_prose(text[end : fence.start()].strip("\n")))
+            yield ContentBlock("prose", spans=_prose(text[end : fence.start()].strip("\n")))
         yield code_block(fence[2].rstrip("\n"), used=used)
         end = fence.end()
     if text[end:].strip():
-        yield Block("prose", spans=_prose(text[end:].strip("\n")))
+        yield ContentBlock("prose", spans=_prose(text[end:].strip("\n")))
 
 
-def _result_blocks(text: str, used: Collection[str]) -> Iterator[Block]:
+def _result_blocks(text: str, used: Collection[str]) -> Iterator[ContentBlock]:
     shown = text[:_MAX_TEXT]
     if shown[:1] in {"{", "["} and len(text) <= _MAX_TEXT:
         try:
@@ -99,7 +101,7 @@ def _result_blocks(text: str, used: Collection[str]) -> Iterator[Block]:
     yield code_block(shown, used=used, is_diff=is_diff)
 
 
-def _call_blocks(name: str, arguments: Any) -> Iterator[Block]:
+def _call_blocks(name: str, arguments: Any) -> Iterator[ContentBlock]:
     if isinstance(arguments, Mapping):
         old, new = arguments.get("old_string"), arguments.get("new_string")
         if isinstance(old, str) and isinstance(new, str):
@@ -119,7 +121,7 @@ def _call_blocks(name: str, arguments: Any) -> Iterator[Block]:
     yield code_block(arguments if isinstance(arguments, str) else _json(arguments), name)
 
 
-def _part_blocks(part: Mapping[str, Any]) -> Iterator[Block]:
+def _part_blocks(part: Mapping[str, Any]) -> Iterator[ContentBlock]:
     kind = part.get("type")
     if isinstance(part.get("text"), str) or kind in {"thinking", "redacted_thinking"}:
         return
@@ -131,9 +133,9 @@ def _part_blocks(part: Mapping[str, Any]) -> Iterator[Block]:
     if isinstance(url, str):
         picture = safe_picture(url)
         if picture:
-            yield Block("picture", picture=picture)
+            yield ContentBlock("picture", picture=picture)
         else:
-            yield Block("note", spans=[Span("", f"A picture that is not shown: {url[:200]}")])
+            yield ContentBlock("note", spans=[TextSpan("", f"A picture that is not shown: {url[:200]}")])
         return
     yield code_block(_json(part)[:20_000], str(kind or "part"))
 
@@ -160,33 +162,33 @@ def _json(value: Any) -> str:
         return str(value)[:_MAX_TEXT]
 
 
-def code_block(text: str, title: str = "", *, used: Collection[str] = (), is_diff: bool = False) -> Block:
+def code_block(text: str, title: str = "", *, used: Collection[str] = (), is_diff: bool = False) -> ContentBlock:
     """Lines of code, with colours of terminals and of differences."""
     all_lines = text.split("\n")
     lines, style = [], ""
     for number, line in enumerate(all_lines[:MAX_LINES], 1):
         spans, style = _coloured(line[: MAX_LINE_CHARACTERS + 200], style)
         if len(line) > MAX_LINE_CHARACTERS:
-            spans = [*spans, Span("mute", f" … {len(line) - MAX_LINE_CHARACTERS:,} more characters")]
+            spans = [*spans, TextSpan("mute", f" … {len(line) - MAX_LINE_CHARACTERS:,} more characters")]
         classes = ("add" if line.startswith("+") else "del" if line.startswith("-") else "") if is_diff else ""
         if used and not classes and any(stripped in used for stripped in long_lines(line)):
             classes = "used"
-        lines.append(Line(None if is_diff else number, classes, spans))
-    return Block("code", title, lines=lines, more=max(0, len(all_lines) - MAX_LINES))
+        lines.append(CodeLine(None if is_diff else number, classes, spans))
+    return ContentBlock("code", title, lines=lines, more=max(0, len(all_lines) - MAX_LINES))
 
 
-def _coloured(line: str, style: str) -> tuple[list[Span], str]:
+def _coloured(line: str, style: str) -> tuple[list[TextSpan], str]:
     """The line in the 16 colours of terminals. Other escape sequences are removed."""
     if "\x1b" not in line:
-        return [Span(style, line[:MAX_LINE_CHARACTERS])], style
-    spans, end = list[Span](), 0
+        return [TextSpan(style, line[:MAX_LINE_CHARACTERS])], style
+    spans, end = list[TextSpan](), 0
     for match in _SGR.finditer(line):
-        spans.append(Span(style, ANSI.sub("", line[end : match.start()])))
+        spans.append(TextSpan(style, ANSI.sub("", line[end : match.start()])))
         end = match.end()
         for code in (match[1] or "0").split(";"):
             value = int(code[:3] or "0")
             style = "" if value == 0 else _with_style(style, value)
-    spans.append(Span(style, ANSI.sub("", line[end:])))
+    spans.append(TextSpan(style, ANSI.sub("", line[end:])))
     return [span for span in spans if span.text], style
 
 
@@ -199,19 +201,19 @@ def _with_style(style: str, code: int) -> str:
     return style
 
 
-def _prose(text: str) -> list[Span]:
+def _prose(text: str) -> list[TextSpan]:
     """Text with headings, bold words and code. Everything else of Markdown stays as it is, also links."""
     spans = []
     for line in ANSI.sub("", text).split("\n"):
         shown = f"{line[:MAX_LINE_CHARACTERS]}\n" if len(line) <= MAX_LINE_CHARACTERS else f"{line[:MAX_LINE_CHARACTERS]} … {len(line) - MAX_LINE_CHARACTERS:,} more characters\n"  # fmt: skip
         if _HEADING.match(line):
-            spans.append(Span("a1", shown))
+            spans.append(TextSpan("a1", shown))
             continue
         for piece in _INLINE.split(shown):
             if piece.startswith("**") and len(piece) > 4:
-                spans.append(Span("a1", piece[2:-2]))
+                spans.append(TextSpan("a1", piece[2:-2]))
             elif piece.startswith("`") and len(piece) > 2:
-                spans.append(Span("mono", piece[1:-1]))
+                spans.append(TextSpan("mono", piece[1:-1]))
             elif piece:
-                spans.append(Span("", piece))
+                spans.append(TextSpan("", piece))
     return spans

@@ -41,7 +41,7 @@ class InspectedFold:
     sealed: bool = False
 
 
-class Stretch(NamedTuple):
+class FateSpan(NamedTuple):
     """Neighbouring messages of the record with one fate in a request."""
 
     start: int
@@ -134,63 +134,63 @@ class InspectedConversation:
                 return self.requests[number - 1]
         return None
 
-    def stretches(self, request: InspectedRequest) -> Sequence[Stretch]:
+    def fate_spans(self, request: InspectedRequest) -> Sequence[FateSpan]:
         """The fates of all messages of the record at a request, in order."""
-        cached = self._stretches
+        cached = self._cached_spans
         if cached is None or cached[0] is not request:
-            cached = self._stretches = request, list(self._all_stretches(request))
+            cached = self._cached_spans = request, list(self._all_spans(request))
         return cached[1]
 
-    def stretches_in(self, request: InspectedRequest, start: int, stop: int) -> Iterator[Stretch]:
-        """The stretches that have messages from `start` to `stop`."""
-        stretches = self.stretches(request)
-        for stretch in stretches[max(0, bisect_right(stretches, start, key=lambda item: item.start) - 1) :]:
-            if stretch.start >= stop:
+    def fate_spans_in(self, request: InspectedRequest, start: int, stop: int) -> Iterator[FateSpan]:
+        """The spans that have messages from `start` to `stop`."""
+        spans = self.fate_spans(request)
+        for span in spans[max(0, bisect_right(spans, start, key=lambda item: item.start) - 1) :]:
+            if span.start >= stop:
                 return
-            if stretch.stop > start:
-                yield stretch
+            if span.stop > start:
+                yield span
         if stop > request.length:
-            yield Stretch(request.length, stop, "later", NoteStatus.DROPPED, "", False)
+            yield FateSpan(request.length, stop, "later", NoteStatus.DROPPED, "", False)
 
-    def _all_stretches(self, request: InspectedRequest) -> Iterator[Stretch]:
+    def _all_spans(self, request: InspectedRequest) -> Iterator[FateSpan]:
         length, before = request.length, self.previous(request)
         if request.base is None:
-            yield Stretch(0, length, "dropped", NoteStatus.DROPPED, request.refusal or "", True)
+            yield FateSpan(0, length, "dropped", NoteStatus.DROPPED, request.refusal or "", True)
             return
         seen = 0 if before is None else min(before.length, length)
         edges = {0, length, seen}
         for base in (request.base, before and before.base):
             edges.update(base.edges(0, length) if base else ())
-        pending: Stretch | None = None
+        pending: FateSpan | None = None
         for left, right in pairwise(sorted(edges)):
-            stretch = self._stretch(request, before, left, right, seen)
-            if pending is not None and pending[2:] == stretch[2:]:
-                pending = pending._replace(stop=stretch.stop)
+            span = self._span(request, before, left, right, seen)
+            if pending is not None and pending[2:] == span[2:]:
+                pending = pending._replace(stop=span.stop)
                 continue
             if pending is not None:
                 yield pending
-            pending = stretch
+            pending = span
         if pending is not None:
             yield pending
 
-    def _stretch(
+    def _span(
         self, request: InspectedRequest, before: InspectedRequest | None, start: int, stop: int, seen: int
-    ) -> Stretch:
+    ) -> FateSpan:
         run, earlier = run_at(request, start), None if before is None else run_at(before, start)
         is_new = start >= seen
         if run is None:
             fate: Fate = "new" if is_new else "kept"
-            return Stretch(start, stop, fate, NoteStatus.SENT, "", not is_new and earlier is not None)
+            return FateSpan(start, stop, fate, NoteStatus.SENT, "", not is_new and earlier is not None)
         is_change = is_new or earlier is None or earlier.status != run.status
-        return Stretch(start, stop, FATES[run.status], run.status, run.reason, is_change)
+        return FateSpan(start, stop, FATES[run.status], run.status, run.reason, is_change)
 
     def counts(self, request: InspectedRequest) -> FateCounts:
         """How many messages have each fate in a request."""
         totals, changes = Counter[Fate](), Counter[Fate]()
-        for stretch in self.stretches(request):
-            totals[stretch.fate] += stretch.stop - stretch.start
-            if stretch.is_change:
-                changes[stretch.fate] += stretch.stop - stretch.start
+        for span in self.fate_spans(request):
+            totals[span.fate] += span.stop - span.start
+            if span.is_change:
+                changes[span.fate] += span.stop - span.start
         added = 0 if request.base is None else sum(part.is_added for part in request.base.parts)
         return FateCounts(totals, changes, added)
 
@@ -228,7 +228,7 @@ class InspectedConversation:
         return self._changed[1]
 
     _changed: tuple[Any, dict[int, SentPart]] | None = field(default=None, repr=False)
-    _stretches: tuple[InspectedRequest, list[Stretch]] | None = field(default=None, repr=False)
+    _cached_spans: tuple[InspectedRequest, list[FateSpan]] | None = field(default=None, repr=False)
     lines: tuple[int, object] | None = field(default=None, repr=False)
     """The number of messages and their `LineIndex`, kept by `cards`."""
 

@@ -134,5 +134,5 @@ def replay(conversation: InspectedConversation, policy: ReplayPolicy) -> None:
 
 
 def start_replay(conversation: InspectedConversation, policy: ReplayPolicy) -> None:
-    """Replay a conversation in a thread of its own."""
+    """Replay a conversation in a new thread."""
     threading.Thread(target=replay, args=(conversation, policy), daemon=True, name="replay").start()

@@ -200,8 +200,8 @@ class RequestSeries:
         cost = self.pricing.cost(cached, max(0, sent - cached))
         cache_break = None
         if last is not None and position is not None:
-            grown = record_tokens - last.record_tokens
-            cache_break = CacheBreak(position, self.pricing.cost(last.sent, max(0, grown)))
+            growth = record_tokens - last.record_tokens
+            cache_break = CacheBreak(position, self.pricing.cost(last.sent, max(0, growth)))
         last_tokens = 0 if last is None else min(last.record_tokens, record_tokens)
         request = InspectedRequest(
             **facts,

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Final
 
 from minutebook.history.curation import NoteStatus
-from minutebook.service.inspector.conversation import Fate, InspectedConversation, InspectedFold, Stretch
+from minutebook.service.inspector.conversation import Fate, FateSpan, InspectedConversation, InspectedFold
 from minutebook.service.inspector.heads import MessageHead, head_of
 from minutebook.service.inspector.requests import CacheBreak, InspectedRequest
 
@@ -87,22 +87,22 @@ def row_blocks(
     stop = min(stop, len(conversation.messages))
     if request is None:
         for position in range(start, stop):
-            stretch = Stretch(position, position + 1, "later", NoteStatus.DROPPED, "", False)
-            yield _block(conversation, None, stretch, whole=stretch)
+            span = FateSpan(position, position + 1, "later", NoteStatus.DROPPED, "", False)
+            yield _block(conversation, None, span, whole=span)
         return
     break_at = request.cache_break
-    for stretch in conversation.stretches_in(request, start, stop):
-        left, right = max(stretch.start, start), min(stretch.stop, stop)
+    for span in conversation.fate_spans_in(request, start, stop):
+        left, right = max(span.start, start), min(span.stop, stop)
         edges = {left, right}
         if break_at is not None:
             edges.add(break_at.position)
-        edges.update(_fold_edges(conversation, request, stretch) if stretch.fate in _GROUPED else range(left, right))
+        edges.update(_fold_edges(conversation, request, span) if span.fate in _GROUPED else range(left, right))
         for first, end in pairwise(sorted(edge for edge in edges if left <= edge <= right)):
-            yield _block(conversation, request, stretch._replace(start=first, stop=end), whole=stretch)
+            yield _block(conversation, request, span._replace(start=first, stop=end), whole=span)
 
 
-def _fold_edges(conversation: InspectedConversation, request: InspectedRequest, stretch: Stretch) -> Iterator[int]:
-    if stretch.fate == "folded":
+def _fold_edges(conversation: InspectedConversation, request: InspectedRequest, span: FateSpan) -> Iterator[int]:
+    if span.fate == "folded":
         for item in conversation.folds:
             if item.fold.id in request.folds:
                 yield from (item.fold.start, item.fold.stop)
@@ -119,12 +119,12 @@ def fold_at(conversation: InspectedConversation, request: InspectedRequest, posi
 
 
 def _block(
-    conversation: InspectedConversation, request: InspectedRequest | None, stretch: Stretch, *, whole: Stretch
+    conversation: InspectedConversation, request: InspectedRequest | None, span: FateSpan, *, whole: FateSpan
 ) -> RowBlock:
-    start, stop, fate = stretch.start, stretch.stop, stretch.fate
+    start, stop, fate = span.start, span.stop, span.fate
     messages = tuple(_message_row(conversation, position) for position in range(start, stop))
     glyph, word = (
-        _STATUS_WORDS.get(stretch.status, (GLYPHS[fate], WORDS[fate]))
+        _STATUS_WORDS.get(span.status, (GLYPHS[fate], WORDS[fate]))
         if fate == "cleared"
         else (GLYPHS[fate], WORDS[fate])
     )
@@ -155,9 +155,9 @@ def _block(
         tokens=tokens,
         run=run,
         sent_tokens=sent_tokens,
-        is_change=stretch.is_change,
-        reason=stretch.reason if first or stretch.fate in _GROUPED else "",
-        full_reason=stretch.reason,
+        is_change=span.is_change,
+        reason=span.reason if first or span.fate in _GROUPED else "",
+        full_reason=span.reason,
         since=conversation.since(request, start) if request is not None and (first or fate in _GROUPED) and fate not in {"kept", "new", "later"} else None,
         sent=tuple(sent),
         fold=fold,

@@ -20,9 +20,9 @@ from minutebook.service.access.api_keys import RESERVED_TENANT, Caller, unauthor
 from minutebook.service.conversations.objects import hold_for_writing
 from minutebook.service.http.requests import authenticate
 from minutebook.service.inspector.app import create_pages
-from minutebook.service.inspector.database import OpenConversations, StoreSource
 from minutebook.service.inspector.policy import ReplayPolicy
 from minutebook.service.inspector.source import InspectorSource
+from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
 from minutebook.service.inspector.web import SECURITY_HEADERS, Inspector, render, require_same_origin
 from minutebook.service.state import Service
 from minutebook.store.rules import now
@@ -49,7 +49,7 @@ class ServiceAccess:
         """The conversations that the caller may read.
 
         Raises:
-            RequestRefused: nobody is signed in, or the key lacks the scope `read`.
+            RequestRefused: the caller is not signed in, or the key lacks the scope `read`.
         """
         service, caller = self._service, await self._caller(request)
         if not caller.has_scope("read"):

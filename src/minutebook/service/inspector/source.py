@@ -90,7 +90,7 @@ class InspectorSource(Protocol):
     filters: Sequence[str]
     """The values of `ListFilter.has` that are supported."""
 
-    async def list(self, wanted: ListFilter) -> ConversationList:
+    async def list(self, query: ListFilter) -> ConversationList:
         """The conversations that match the filter."""
         ...
 

@@ -29,16 +29,16 @@ async def show_conversations(
         cost = float(min_cost) if min_cost else None
     except ValueError:
         cost = None
-    wanted = ListFilter(
+    query = ListFilter(
         q=q, model=model, min_cost=cost, has=frozenset(names), sort=sort if sort in SORTS else "recent", after=after
     )
-    found = await source.list(wanted)
+    found = await source.list(query)
     template = "_conversations.html" if is_fragment(request) else "conversations.html"
     return render(
         request,
         template,
         found=found,
-        wanted=wanted,
+        query=query,
         source=source,
         filters={name: FILTERS[name] for name in source.filters},
     )

@@ -12,9 +12,9 @@ from minutebook.conversation.requests import read_requests
 from minutebook.errors import ConversationNotFound, RequestRefused
 from minutebook.record.message import Message
 from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold, title_of
-from minutebook.service.inspector.minutes import add_recorded_request
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, start_replay
 from minutebook.service.inspector.source import ConversationList, ConversationSummary, ListFilter, summary_of
+from minutebook.service.inspector.sources.minutes import add_recorded_request
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, ConversationStatus
 
@@ -88,29 +88,29 @@ class StoreSource:
         self.name, self._undo = name, undo
         self.can_write = undo is not None
 
-    async def list(self, wanted: ListFilter) -> ConversationList:
-        if wanted.q.strip():
-            return await self._search(wanted)
+    async def list(self, query: ListFilter) -> ConversationList:
+        if query.q.strip():
+            return await self._search(query)
         skipped, cursor, summaries = 0, None, list[ConversationSummary]()
         deadline = time.monotonic() + LIST_SECONDS
         while len(summaries) < PAGE_ROWS:
             page = await self._store.list(recipient=self._recipient, cursor=cursor, limit=PAGE_ROWS)
             for header in page.items:
-                if skipped < wanted.after:
+                if skipped < query.after:
                     skipped += 1
                 elif len(summaries) < PAGE_ROWS:
                     summaries.append(await self._summary(header, deadline))
             cursor = page.cursor
             if cursor is None:
                 break
-        following = wanted.after + PAGE_ROWS if len(summaries) == PAGE_ROWS else None
+        following = query.after + PAGE_ROWS if len(summaries) == PAGE_ROWS else None
         is_complete = all(summary.cost is not None or summary.messages > MAX_LISTED for summary in summaries)
-        total = wanted.after + len(summaries)
+        total = query.after + len(summaries)
         return ConversationList(items=summaries, total=total, next=following, is_complete=is_complete)
 
-    async def _search(self, wanted: ListFilter) -> ConversationList:
+    async def _search(self, query: ListFilter) -> ConversationList:
         found: dict[str, ConversationSummary] = {}
-        page = await self._store.search(wanted.q, recipient=self._recipient, limit=100)
+        page = await self._store.search(query.q, recipient=self._recipient, limit=100)
         for hit in page.items:
             if hit.conversation not in found and len(found) < PAGE_ROWS:
                 summary = await self._summary(await self._store.header(hit.conversation), 0.0)

@@ -26,7 +26,7 @@ from minutebook.service.inspector.source import (
 
 PAGE_ROWS: Final = 50
 MAX_KEPT_MESSAGES: Final = 300_000
-"""Conversations with so many messages together are kept in memory; others are read again when they are opened."""
+"""Conversations are kept in memory up to this number of messages together; others are read again when they are opened."""
 MAX_OPEN: Final = 6
 """Number of these that are in memory at a time."""
 WAIT_SECONDS: Final = 0.15
@@ -107,20 +107,20 @@ class FileSource:
             source=f"{path.name} ({source.format})",
         )
 
-    async def list(self, wanted: ListFilter) -> ConversationList:
+    async def list(self, query: ListFilter) -> ConversationList:
         if not self._is_read.is_set():
             await asyncio.to_thread(self._is_read.wait, WAIT_SECONDS)
-        return await asyncio.to_thread(self._list, wanted)
+        return await asyncio.to_thread(self._list, query)
 
-    def _list(self, wanted: ListFilter) -> ConversationList:
+    def _list(self, query: ListFilter) -> ConversationList:
         summaries = list(self._summaries.values())
         models = sorted({summary.model for summary in summaries if summary.model})
-        found = [summary for summary in summaries if wanted.matches(summary)]
-        if wanted.q.strip():
-            found = list(self._search(found, wanted.q))
-        found.sort(key=SORTS.get(wanted.sort, SORTS["recent"]))
-        page = found[wanted.after : wanted.after + PAGE_ROWS]
-        following = wanted.after + PAGE_ROWS
+        found = [summary for summary in summaries if query.matches(summary)]
+        if query.q.strip():
+            found = list(self._search(found, query.q))
+        found.sort(key=SORTS.get(query.sort, SORTS["recent"]))
+        page = found[query.after : query.after + PAGE_ROWS]
+        following = query.after + PAGE_ROWS
         return ConversationList(
             items=page,
             total=len(found),

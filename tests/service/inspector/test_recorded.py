@@ -38,4 +38,5 @@ def test_every_recorded_request_has_the_statuses_and_tokens_of_its_minutes(tmp_p
         assert found == statuses
         assert request.sent == tokens
         assert shown.sent_count(request) == count
+        assert sum(shown.sent_tokens(request, position) for position in range(request.length)) == tokens
     assert any(request.cache_break for request in shown.requests)

@@ -11,7 +11,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check -qq install
 SPREAD = -n 3 --dist worksteal
 PYTEST = $(BIN)/python -m pytest $(SPREAD)
 
-.PHONY: demo test check test-all format lint imports types cover pythons integrations integrations-quick bench bench-compare torture docs docs-pyright fuzz clean
+.PHONY: demo test check test-all format lint imports types cover pythons integrations integrations-quick browser bench bench-compare torture docs docs-pyright fuzz clean
 
 demo: .venv/.demo
 	@$(BIN)/minutebook demo
@@ -19,10 +19,11 @@ demo: .venv/.demo
 	@$(BIN)/minutebook demo --serve --turns 30 --max-tokens 8000
 
 # pytest's last line says how long it took. The marker is not in pyproject.toml, so that a slow test runs when it is named.
+SELECT = not slow and not browser
 test: .venv/.dev
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m "$(SELECT)" $(ARGS)
 
-check: .venv/.dev
+check: .venv/.dev browser
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
@@ -31,7 +32,7 @@ check: .venv/.dev
 	$(MAKE) --no-print-directory integrations-quick ARGS=
 
 # The slow tests too: process kills, schemathesis, the corpus, long state machines, all backends.
-test-all: .venv/.dev
+test-all: .venv/.dev browser
 	MINUTEBOOK_EXAMPLES=$${MINUTEBOOK_EXAMPLES:-100} $(PYTEST) $(ARGS)
 	$(MAKE) --no-print-directory docs-pyright pythons integrations ARGS=
 
@@ -51,9 +52,14 @@ types: .venv/.dev
 # `make test` under coverage, with a floor, so that code that no test runs is noticed.
 cover: .venv/.dev
 	rm -f .coverage .coverage.*
-	$(MAKE) --no-print-directory test PYTEST="$(BIN)/coverage run -m pytest $(SPREAD)"
+	$(MAKE) --no-print-directory test SELECT="not slow" PYTEST="$(BIN)/coverage run -m pytest $(SPREAD)"
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --fail-under=90
+
+# The browser of the inspector's tests. Where it cannot be installed, they are skipped, and pytest says so.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing Chromium (once)" && \
+	  apt-get install -y -qq chromium >/dev/null 2>&1; } || echo "Chromium cannot be installed here: the browser tests are skipped"
 
 # On every other supported Python that is installed here, what can depend on the interpreter: annotations and dataclasses
 # that are read at run time, pickling, imports, asyncio (agents, stores, one endpoint of the service) and the command

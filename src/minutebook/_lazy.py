@@ -16,6 +16,7 @@ _EXTRAS = {
     "anthropic": "anthropic",
     "cryptography": "encryption",
     "fastapi": "service",
+    "jinja2": "service",
     "google": "adk",
     "lark": "dsl",
     "mcp": "mcp",

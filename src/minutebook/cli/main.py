@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "gc": "Delete old tool calls or unused conversations.",
     "import": "Add the conversations of a file to the database.",
     "keys": "Manage API keys and show the audit log.",
+    "inspect": "Show in the browser what a model was sent, and why.",
     "lab": "Replay recorded sessions: what would each policy have cost and kept?",
     "ls": "List stored conversations.",
     "models": "Show context windows, output limits and prices of models.",

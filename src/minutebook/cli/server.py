@@ -120,7 +120,7 @@ async def _serve(service: Service, description: dict[str, str], announce: Announ
     server = service.config.server
     await _require_keys_if_remote(service, server.host)
     app = create_app(service)
-    with _listener(server.host, server.port) as listener:
+    with listener_on(server.host, server.port) as listener:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -130,7 +130,7 @@ async def _serve(service: Service, description: dict[str, str], announce: Announ
             timeout_graceful_shutdown=40,
             **server_options(service.config),
         )
-        uvicorn_server = _AnnouncingServer(config, lambda: announce(_url(listener), description))
+        uvicorn_server = AnnouncingServer(config, lambda: announce(url_of(listener), description))
         loop = asyncio.get_running_loop()
         reloads: set[asyncio.Task[None]] = set()
         if hasattr(signal, "SIGHUP"):
@@ -138,7 +138,7 @@ async def _serve(service: Service, description: dict[str, str], announce: Announ
         await uvicorn_server.serve([listener])
 
 
-class _AnnouncingServer(uvicorn.Server):
+class AnnouncingServer(uvicorn.Server):
     """A server that calls `announce` when it listens."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
@@ -153,7 +153,7 @@ class _AnnouncingServer(uvicorn.Server):
             self._announce()
 
 
-def _url(listener: socket.socket) -> str:
+def url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -177,7 +177,7 @@ async def _require_keys_if_remote(service: Service, host: str) -> None:
     require_keys_for_remote(host, has_keys=has_keys)
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def listener_on(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

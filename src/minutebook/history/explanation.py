@@ -97,7 +97,7 @@ def explain(
         status, reason = status_and_reason(message, None if view_index is None else view[view_index], notes.get(index))
         sent_tokens = 0 if view_index is None else counts[view_index]
         lines.append(ExplanationLine(index, role_of(message), status, reason, transcript.tokens_of(index), sent_tokens))
-    folds = _folds_of_added(view, dict.fromkeys((hidden or {}).values()))
+    folds = folds_of_added(view, dict.fromkeys((hidden or {}).values()))
     lines = _with_added_lines(lines, view, counts, folds)
     cached_tokens = None if previous is None else sum(counts[: shared_prefix_length(previous, view)])
     return Explanation(tuple(lines), cached_tokens)
@@ -146,13 +146,13 @@ def _folds_without_messages(view: Curated, hidden: Mapping[int, Fold]) -> set[st
     the view has a message of any fold with the same reason.
     """
     folds = list(dict.fromkeys(hidden.values()))
-    in_view = {fold.id for fold in _folds_of_added(view, folds).values()}
+    in_view = {fold.id for fold in folds_of_added(view, folds).values()}
     reasons = {fold.reason for fold in folds if fold.shown and fold.id not in in_view}
     reasons -= {fold.reason for fold in folds if fold.id in in_view}
     return {fold.id for fold in folds if fold.reason in reasons}
 
 
-def _folds_of_added(view: Curated, folds: Iterable[Fold]) -> dict[int, Fold]:
+def folds_of_added(view: Curated, folds: Iterable[Fold]) -> dict[int, Fold]:
     """Index in the view → the fold that shows the message. A manager may have changed the text of the message."""
     added = [view_index for view_index, origin in enumerate(view.origins) if origin is None]
     result: dict[int, Fold] = {}

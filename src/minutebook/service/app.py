@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from minutebook import __version__
 from minutebook.conversation.lease import renewal_counts
@@ -32,6 +32,8 @@ from minutebook.service.http.middleware import RequestMiddleware, install_error_
 from minutebook.service.http.openapi import install_openapi
 from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import JsonResponse, new_id
+from minutebook.service.inspector.sign_in import ROOT as INSPECTOR_ROOT
+from minutebook.service.inspector.sign_in import create_service_pages
 from minutebook.service.observability.telemetry import CONTENT_TYPE, Metrics, ServiceTelemetry
 from minutebook.service.responses import routes as responses
 from minutebook.service.state import CurrentService, Service, counter_of
@@ -227,6 +229,12 @@ async def run_service(service: Service) -> AsyncIterator[None]:
 router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
 
+@router.get("/", include_in_schema=False)
+async def open_inspector() -> Response:
+    """The inspector."""
+    return RedirectResponse(f"{INSPECTOR_ROOT}/", 307)
+
+
 @router.get("/healthz")
 async def check_liveness() -> dict[str, str]:
     """Liveness: the process responds."""
@@ -323,5 +331,6 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(module.router)
     for included in (conversations.recipients, threads.router, router):
         app.include_router(included)
+    app.mount(INSPECTOR_ROOT, create_service_pages(service))
     install_openapi(app)
     return app

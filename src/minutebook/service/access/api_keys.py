@@ -323,6 +323,20 @@ class ApiKeys:
         matches = hmac.compare_digest(digest_of(token), _NO_DIGEST if key is None else key.sha256)
         if key is None or not matches:
             raise unauthorized("Unknown API key.")
+        return self._use(key)
+
+    async def caller(self, key_id: str) -> Caller:
+        """The caller with this key, for a client that sent its token before.
+
+        Raises:
+            RequestRefused: the key is unknown, revoked or expired.
+        """
+        key = await self._read_cached(key_id)
+        if key is None:
+            raise unauthorized("Unknown API key.")
+        return self._use(key)
+
+    def _use(self, key: ApiKey) -> Caller:
         at = self._now()
         state = key.state(at)
         if state == "ended":

@@ -1,0 +1,222 @@
+"""Conversations of a store. Recorded requests are shown as they were sent; a conversation without any is replayed."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from minutebook.conversation.minutes import REQUEST_KIND
+from minutebook.conversation.requests import read_requests
+from minutebook.errors import ConversationNotFound, RequestRefused
+from minutebook.record.message import Message
+from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold, title_of
+from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, start_replay
+from minutebook.service.inspector.source import ConversationList, ConversationSummary, ListFilter, summary_of
+from minutebook.service.inspector.sources.minutes import add_recorded_request
+from minutebook.store.base import ConversationStore
+from minutebook.store.types import ConversationHeader, ConversationStatus
+
+PAGE_ROWS: Final = 50
+MAX_OPEN: Final = 16
+"""Number of conversations that are kept in memory, of all tenants together."""
+MAX_SUMMARIES: Final = 5_000
+MAX_LISTED: Final = 2_000
+"""Longer conversations are not loaded for the figures of the list."""
+LIST_SECONDS: Final = 0.3
+"""How long a list may load conversations. The page asks again for the others."""
+WAIT_SECONDS: Final = 0.15
+_PURGED: Final[Message] = {"role": "system", "content": "(purged by retention)"}
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What changes when a conversation does."""
+
+    version: int
+    status: str
+    newest: tuple[str, int] | None
+    """The id of the newest request, and the length of its document."""
+    folds: tuple[tuple[str, bool], ...]
+
+
+@dataclass(slots=True)
+class OpenConversations:
+    """Conversations of stores that were opened, kept for the next request."""
+
+    items: OrderedDict[tuple[str, str], tuple[_State, InspectedConversation]] = field(default_factory=OrderedDict)
+    summaries: OrderedDict[tuple[str, str], tuple[int, ConversationSummary]] = field(default_factory=OrderedDict)
+    """Rows of the list, with the versions of their conversations."""
+
+    def get(self, key: tuple[str, str], state: _State) -> InspectedConversation | None:
+        cached = self.items.get(key)
+        if cached is None or cached[0] != state:
+            return None
+        self.items.move_to_end(key)
+        return cached[1]
+
+    def put(self, key: tuple[str, str], state: _State, conversation: InspectedConversation) -> None:
+        self.items[key] = state, conversation
+        self.items.move_to_end(key)
+        while len(self.items) > MAX_OPEN:
+            self.items.popitem(last=False)
+
+
+Undo = Callable[[str, str], Awaitable[object]]
+"""Undoes a fold of a conversation."""
+
+
+class StoreSource:
+    """The conversations of a store's tenant, or those of one recipient."""
+
+    sorts: Sequence[str] = ("recent",)
+    filters: Sequence[str] = ()
+    is_live = True
+
+    def __init__(
+        self,
+        store: ConversationStore,
+        policy: ReplayPolicy,
+        *,
+        name: str,
+        cache: OpenConversations,
+        recipient: str | None = None,
+        undo: Undo | None = None,
+    ) -> None:
+        self._store, self._policy, self._cache, self._recipient = store, policy, cache, recipient
+        self.name, self._undo = name, undo
+        self.can_write = undo is not None
+
+    async def list(self, query: ListFilter) -> ConversationList:
+        if query.q.strip():
+            return await self._search(query)
+        skipped, cursor, summaries = 0, None, list[ConversationSummary]()
+        deadline = time.monotonic() + LIST_SECONDS
+        while len(summaries) < PAGE_ROWS:
+            page = await self._store.list(recipient=self._recipient, cursor=cursor, limit=PAGE_ROWS)
+            for header in page.items:
+                if skipped < query.after:
+                    skipped += 1
+                elif len(summaries) < PAGE_ROWS:
+                    summaries.append(await self._summary(header, deadline))
+            cursor = page.cursor
+            if cursor is None:
+                break
+        following = query.after + PAGE_ROWS if len(summaries) == PAGE_ROWS else None
+        is_complete = all(summary.cost is not None or summary.messages > MAX_LISTED for summary in summaries)
+        total = query.after + len(summaries)
+        return ConversationList(items=summaries, total=total, next=following, is_complete=is_complete)
+
+    async def _search(self, query: ListFilter) -> ConversationList:
+        found: dict[str, ConversationSummary] = {}
+        page = await self._store.search(query.q, recipient=self._recipient, limit=100)
+        for hit in page.items:
+            if hit.conversation not in found and len(found) < PAGE_ROWS:
+                summary = await self._summary(await self._store.header(hit.conversation), 0.0)
+                found[hit.conversation] = replace(summary, snippet=hit.snippet, snippet_position=hit.position)
+        return ConversationList(items=list(found.values()), total=len(found))
+
+    async def _summary(self, header: ConversationHeader, deadline: float) -> ConversationSummary:
+        """A row of the list: with all figures if they are known or the deadline allows to load the conversation.
+
+        Otherwise it is made from the first messages and the newest request.
+        """
+        is_live = header.status is not ConversationStatus.IDLE
+        key = self._store.tenant, header.id
+        known = self._cache.summaries.get(key)
+        if known is not None and known[0] == header.version:
+            return replace(known[1], is_live=is_live)
+        if header.length <= MAX_LISTED and time.monotonic() < deadline:
+            conversation = await self.open(header.id)
+            if conversation.is_complete:
+                summary = summary_of(conversation, header.updated_at)
+                self._cache.summaries[key] = header.version, summary
+                while len(self._cache.summaries) > MAX_SUMMARIES:
+                    self._cache.summaries.popitem(last=False)
+                return replace(summary, is_live=is_live)
+        start = await self._store.load(header.id, since=header.first, limit=header.lead + 2)
+        newest = (await self._store.documents(header.id, REQUEST_KIND, limit=1, newest_first=True)).items
+        minutes: Mapping[str, Any] = newest[0].body if newest else {}
+        return ConversationSummary(
+            id=header.id,
+            title=title_of(start.messages, header.labels.get("title")) or header.id,
+            model=minutes.get("model") or next((entry.model for entry in start.entries if entry.model), None),
+            messages=header.length,
+            turns=header.turns,
+            record_tokens=minutes.get("tokens_before"),
+            sent_tokens=minutes.get("tokens_after"),
+            updated_at=header.updated_at,
+            is_live=is_live,
+        )
+
+    async def state(self, conversation_id: str) -> str:
+        header = await self._header(conversation_id)
+        newest = (await self._store.documents(conversation_id, REQUEST_KIND, limit=1, newest_first=True)).items
+        return f"{header.version} {header.status.value} {[(item.id, len(str(item.body))) for item in newest]}"
+
+    async def open(self, conversation_id: str) -> InspectedConversation:
+        header = await self._header(conversation_id)
+        folds = await self._store.folds(conversation_id)
+        newest = (await self._store.documents(conversation_id, REQUEST_KIND, limit=1, newest_first=True)).items
+        state = _State(
+            header.version,
+            header.status.value,
+            (newest[0].id, len(str(newest[0].body))) if newest else None,
+            tuple((item.fold.id, item.undone_at is None) for item in folds),
+        )
+        key = self._store.tenant, conversation_id
+        conversation = self._cache.get(key, state)
+        if conversation is None:
+            conversation = await self._load(header, [InspectedFold(item.fold, item.created_at, item.undone_at, item.sealed) for item in folds])  # fmt: skip
+            self._cache.put(key, state, conversation)
+        if not conversation.is_complete:
+            await asyncio.to_thread(conversation.finished.wait, WAIT_SECONDS)
+        return conversation
+
+    async def _header(self, conversation_id: str) -> ConversationHeader:
+        header = await self._store.header(conversation_id)
+        if self._recipient is not None and header.recipient != self._recipient:
+            raise ConversationNotFound(conversation_id)
+        return header
+
+    async def _load(self, header: ConversationHeader, folds: Sequence[InspectedFold]) -> InspectedConversation:
+        loaded = await self._store.load(header.id, since=header.first)
+        requests = [document.body async for _, document in read_requests(self._store, header.id)]
+        entries = loaded.entries
+        model = next((body["model"] for body in reversed(requests) if body.get("model")), None)
+        model = model or next((entry.model for entry in reversed(entries) if entry.model), None)
+        conversation = new_conversation(
+            header.id,
+            [*([_PURGED] * header.first), *loaded.messages],
+            title=header.labels.get("title"),
+            model=self._policy.model or model,
+            folds=folds,
+            times=[*([None] * header.first), *(entry.created_at for entry in entries)],
+            source=self.name,
+            version=header.version,
+            origin=None if header.origin is None else (header.origin.conversation, header.origin.position),
+            is_replay=not requests,
+        )
+        if not requests:
+            start_replay(conversation, self._policy)
+            return conversation
+        await asyncio.to_thread(_add_requests, conversation, requests)
+        return conversation
+
+    async def undo_fold(self, conversation_id: str, fold_id: str) -> None:
+        if self._undo is None:
+            raise RequestRefused(403, "You may only read these conversations.", "read_only")
+        await self._header(conversation_id)
+        await self._undo(conversation_id, fold_id)
+
+
+def _add_requests(conversation: InspectedConversation, requests: Sequence[Mapping[str, Any]]) -> None:
+    conversation.record.extend(conversation.messages)
+    for body in requests:
+        add_recorded_request(conversation, body)
+    policy = requests[-1].get("policy") or {}
+    conversation.policy = str(policy.get("name") or "")
+    budget = policy.get("max_tokens")
+    conversation.budget = budget if isinstance(budget, int) else None
+    conversation.finished.set()

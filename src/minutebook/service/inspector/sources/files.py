@@ -1,0 +1,179 @@
+"""Conversations of files and folders, in every format that can be read."""
+
+import asyncio
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from minutebook.errors import ConversationNotFound, RequestRefused, UnreadableInput
+from minutebook.formats import Source, SourceConversation, read
+from minutebook.history.names import full_text
+from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold
+from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, replay, start_replay
+from minutebook.service.inspector.source import (
+    SORTS,
+    ConversationList,
+    ConversationSummary,
+    ListFilter,
+    summary_of,
+)
+
+PAGE_ROWS: Final = 50
+MAX_KEPT_MESSAGES: Final = 300_000
+"""Conversations are kept in memory up to this number of messages together; others are read again when they are opened."""
+MAX_OPEN: Final = 6
+"""Number of these that are in memory at a time."""
+WAIT_SECONDS: Final = 0.15
+"""How long a page waits for the replay before it shows what is there."""
+MAX_SUMMARIZED: Final = 400
+"""Number of conversations that are replayed in the background for the figures of the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a conversation is."""
+
+    path: Path
+    index: int
+    format: str
+
+
+class FileSource:
+    """The conversations of files. They are read in a thread; every view is a replay."""
+
+    can_write = False
+    is_live = False
+    sorts: Sequence[str] = tuple(SORTS)
+    filters: Sequence[str] = ("cut", "fold", "refusal")
+
+    def __init__(self, paths: Sequence[str | Path], policy: ReplayPolicy, *, format_name: str | None = None) -> None:
+        self._paths, self._policy, self._format = [Path(path) for path in paths], policy, format_name
+        self.name = str(self._paths[0]) if len(self._paths) == 1 else f"{len(self._paths)} files"
+        self._places: dict[str, _Place] = {}
+        self._summaries: dict[str, ConversationSummary] = {}
+        self._skipped: list[str] = []
+        self._is_read = threading.Event()
+        self._cache: OrderedDict[str, InspectedConversation] = OrderedDict()
+        self._kept: dict[str, InspectedConversation] = {}
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Read the files in a thread."""
+        threading.Thread(target=self._read_all, daemon=True, name="inspector").start()
+
+    def _read_all(self) -> None:
+        kept = 0
+        try:
+            for path in self._paths:
+                try:
+                    for index, source in enumerate(read(Source(path), self._format)):
+                        conversation = self._add(path, index, source)
+                        kept += len(conversation.messages)
+                        if kept < MAX_KEPT_MESSAGES:
+                            self._kept[conversation.id] = conversation
+                except UnreadableInput as error:
+                    self._skipped.append(str(error))
+        finally:
+            self._is_read.set()
+        newest_first = sorted(self._summaries.values(), key=SORTS["recent"])
+        for summary in newest_first[:MAX_SUMMARIZED]:
+            conversation = self._load(summary.id)
+            replay(conversation, self._policy)
+            self._summaries[summary.id] = summary_of(conversation, summary.updated_at)
+
+    def _add(self, path: Path, index: int, source: SourceConversation) -> InspectedConversation:
+        conversation_id = hashlib.sha256(f"{path}\n{index}".encode()).hexdigest()[:12]
+        conversation = self._conversation(conversation_id, path, source)
+        self._places[conversation_id] = _Place(path, index, source.format)
+        updated_at = next((item.at for item in reversed(source.items) if item.at), None) or source.created_at
+        updated_at = updated_at or datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        self._summaries[conversation_id] = summary_of(conversation, updated_at)
+        return conversation
+
+    def _conversation(self, conversation_id: str, path: Path, source: SourceConversation) -> InspectedConversation:
+        return new_conversation(
+            conversation_id,
+            source.messages,
+            title=source.title,
+            model=self._policy.model or source.model or next((item.model for item in source.items if item.model), None),
+            folds=[InspectedFold(fold) for fold in source.folds],
+            times=[item.at for item in source.items],
+            source=f"{path.name} ({source.format})",
+        )
+
+    async def list(self, query: ListFilter) -> ConversationList:
+        if not self._is_read.is_set():
+            await asyncio.to_thread(self._is_read.wait, WAIT_SECONDS)
+        return await asyncio.to_thread(self._list, query)
+
+    def _list(self, query: ListFilter) -> ConversationList:
+        summaries = list(self._summaries.values())
+        models = sorted({summary.model for summary in summaries if summary.model})
+        found = [summary for summary in summaries if query.matches(summary)]
+        if query.q.strip():
+            found = list(self._search(found, query.q))
+        found.sort(key=SORTS.get(query.sort, SORTS["recent"]))
+        page = found[query.after : query.after + PAGE_ROWS]
+        following = query.after + PAGE_ROWS
+        return ConversationList(
+            items=page,
+            total=len(found),
+            next=following if following < len(found) else None,
+            models=models,
+            is_complete=self._is_read.is_set(),
+            skipped=self._skipped[:20],
+        )
+
+    def _search(self, summaries: Sequence[ConversationSummary], query: str) -> Iterator[ConversationSummary]:
+        words = query.casefold().split()
+        for summary in summaries:
+            conversation = self._load(summary.id)
+            for position, message in enumerate(conversation.messages):
+                text = full_text(message)
+                folded = text.casefold()
+                if all(word in folded for word in words):
+                    at = folded.find(words[0])
+                    snippet = " ".join(text[max(0, at - 60) : at + 140].split())
+                    yield replace(summary, snippet=snippet, snippet_position=position)
+                    break
+            else:
+                if all(word in summary.title.casefold() for word in words):
+                    yield summary
+
+    async def state(self, conversation_id: str) -> str:
+        if conversation_id not in self._places:
+            raise ConversationNotFound(conversation_id)
+        return ""
+
+    async def open(self, conversation_id: str) -> InspectedConversation:
+        if conversation_id not in self._places and not self._is_read.is_set():
+            await asyncio.to_thread(self._is_read.wait)
+        if conversation_id not in self._places:
+            raise ConversationNotFound(conversation_id)
+        conversation = await asyncio.to_thread(self._load, conversation_id)
+        if not conversation.started.locked():
+            start_replay(conversation, self._policy)
+        await asyncio.to_thread(conversation.finished.wait, WAIT_SECONDS)
+        return conversation
+
+    def _load(self, conversation_id: str) -> InspectedConversation:
+        if conversation_id in self._kept:
+            return self._kept[conversation_id]
+        with self._lock:
+            if conversation_id not in self._cache:
+                place = self._places[conversation_id]
+                source = next(islice(read(Source(place.path), place.format), place.index, None))
+                self._cache[conversation_id] = self._conversation(conversation_id, place.path, source)
+            self._cache.move_to_end(conversation_id)
+            while len(self._cache) > MAX_OPEN:
+                self._cache.popitem(last=False)
+            return self._cache[conversation_id]
+
+    async def undo_fold(self, conversation_id: str, fold_id: str) -> None:  # noqa: ARG002 - the source's interface
+        raise RequestRefused(403, "Conversations of files cannot be changed.", "read_only")

@@ -1,0 +1,121 @@
+// Rows in chunks: only those near the screen are in the page, the others are empty boxes of the measured or mean height.
+"use strict";
+class Rows {
+  constructor(root, url, request) {
+    this.root = root;
+    this.url = url;
+    this.request = request;
+    this.size = Number(root.dataset.size);
+    this.mean = 60 * this.size;
+    this.chunks = [];
+    this.waiting = new Map();
+    this.onload = () => {};
+    this.near = new IntersectionObserver((entries) => entries.forEach((entry) => this.see(entry.target, entry.isIntersecting)), { rootMargin: "1500px 0px" });
+    this.far = new IntersectionObserver((entries) => entries.forEach((entry) => { if (!entry.isIntersecting) this.evict(entry.target); }), { rootMargin: "600% 0px" });
+    this.grow(Number(root.dataset.length));
+  }
+
+  grow(length) {
+    const given = new Map([...this.root.children].map((chunk) => [Number(chunk.dataset.from), chunk]));
+    let before = null;
+    for (let from = 0; from < length; from += this.size) {
+      let chunk = given.get(from);
+      if (!chunk) {
+        chunk = document.createElement("div");
+        chunk.className = "chunk empty-chunk";
+        chunk.dataset.from = from;
+        chunk.style.height = `${Math.min(this.size, length - from) * this.mean / this.size}px`;
+        if (before) before.after(chunk); else this.root.prepend(chunk);
+      }
+      if (!this.chunks.includes(chunk)) { this.chunks.push(chunk); this.near.observe(chunk); this.far.observe(chunk); }
+      before = chunk;
+    }
+    this.chunks.sort((a, b) => a.dataset.from - b.dataset.from);
+    this.length = length;
+  }
+
+  // More messages: new chunks, and the last one again.
+  extend(length) {
+    const last = this.chunks[this.chunks.length - 1];
+    this.grow(length);
+    if (last?.isNear) this.load(last); else if (last) this.evict(last);
+  }
+
+  chunkOf(position) { return this.chunks[Math.floor(position / this.size)]; }
+
+  see(chunk, isNear) {
+    chunk.isNear = isNear;
+    if (isNear && chunk.dataset.loaded !== String(this.request)) this.load(chunk);
+  }
+
+  evict(chunk) {
+    if (!chunk.childElementCount || chunk.querySelector(".open, :focus")) return;
+    const height = chunk.offsetHeight;
+    this.mean = (this.mean + height) / 2;
+    chunk.style.height = `${height}px`;
+    chunk.replaceChildren();
+    chunk.classList.add("empty-chunk");
+    delete chunk.dataset.loaded;
+  }
+
+  async load(chunk) {
+    const from = chunk.dataset.from;
+    this.waiting.get(from)?.abort();
+    const control = new AbortController();
+    this.waiting.set(from, control);
+    const request = this.request;
+    const dim = setTimeout(() => chunk.classList.add("waiting"), 120);
+    try {
+      const response = await fetch(`${this.url}/rows?from=${from}${request ? `&r=${request}` : ""}`, { headers: { "HX-Request": "true" }, signal: control.signal });
+      const html = await response.text();
+      chunk.innerHTML = html;  // the server escapes every text; the policy of the page forbids inline scripts
+      chunk.style.height = "";
+      chunk.classList.remove("empty-chunk");
+      if (response.ok) chunk.dataset.loaded = String(request); else this.retry(chunk);
+      this.onload(chunk);
+    } catch (error) {
+      if (error.name !== "AbortError") { chunk.replaceChildren(); this.retry(chunk); }
+    } finally {
+      clearTimeout(dim);
+      chunk.classList.remove("waiting");
+      if (this.waiting.get(from) === control) this.waiting.delete(from);
+    }
+  }
+
+  retry(chunk) {
+    const button = document.createElement("button");
+    button.className = "btn";
+    button.textContent = "These rows could not be loaded. Try again";
+    button.addEventListener("click", () => this.load(chunk));
+    chunk.append(button);
+  }
+
+  // Shows another request, and keeps the message that is read where it is.
+  async show(request) {
+    this.request = request;
+    const anchor = this.anchor();
+    const top = anchor?.getBoundingClientRect().top;
+    const near = this.chunks.filter((chunk) => chunk.isNear);
+    for (const chunk of this.chunks) if (!chunk.isNear) this.evict(chunk);
+    await Promise.all(near.map((chunk) => this.load(chunk)));
+    const now = anchor && document.getElementById(anchor.id);
+    if (now && this.request === request) scrollBy(0, now.getBoundingClientRect().top - top);
+  }
+
+  anchor() {
+    const focused = document.activeElement?.closest?.(".msg");
+    if (focused) return focused;
+    const deck = document.getElementById("deck").getBoundingClientRect().bottom;
+    const edge = Math.max(deck, 0);
+    return [...this.root.querySelectorAll(".msg")].find((row) => row.getBoundingClientRect().bottom > edge + 4);
+  }
+
+  async jump(position) {
+    const chunk = this.chunkOf(position);
+    if (!chunk) return null;
+    if (!chunk.childElementCount) { chunk.scrollIntoView({ block: "start" }); await this.load(chunk); }
+    const row = document.getElementById(`m${position}`);
+    row?.scrollIntoView({ block: "center" });
+    return row;
+  }
+}

@@ -1,6 +1,7 @@
 SET statement_timeout = 0;
 SET lock_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
+SET transaction_timeout = 0;
 SET client_encoding = 'UTF8';
 SET standard_conforming_strings = on;
 SELECT pg_catalog.set_config('search_path', '', false);
@@ -41,6 +42,35 @@ BEGIN
     END IF;
 END
 $$;
+CREATE FUNCTION minutebook.add_partition(tenant_id text) RETURNS text
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    name text := 'entry_' || left(md5(tenant_id), 12);
+    col text;
+BEGIN
+    LOCK TABLE minutebook.entry;
+    PERFORM set_config('minutebook.all_tenants', 'on', true);
+    EXECUTE format(
+        'CREATE TABLE minutebook.%I (LIKE minutebook.entry_others INCLUDING ALL) WITH (toast_tuple_target = 4064)', name
+    );
+    EXECUTE format('INSERT INTO minutebook.%I SELECT * FROM minutebook.entry_others WHERE tenant = $1', name)
+        USING tenant_id;
+    DELETE FROM minutebook.entry_others WHERE tenant = tenant_id;
+    FOREACH col IN ARRAY ARRAY['metadata', 'text', 'rest'] LOOP
+        EXECUTE format('ALTER TABLE minutebook.%I ALTER COLUMN %I SET STATISTICS 0', name, col);
+    END LOOP;
+    EXECUTE format('ALTER TABLE minutebook.entry ATTACH PARTITION minutebook.%I FOR VALUES IN (%L)', name, tenant_id);
+    EXECUTE format('ALTER TABLE minutebook.%I ENABLE ROW LEVEL SECURITY', name);
+    EXECUTE format('ALTER TABLE minutebook.%I FORCE ROW LEVEL SECURITY', name);
+    EXECUTE format(
+        'CREATE POLICY tenant ON minutebook.%I USING (tenant = current_setting(''minutebook.tenant'', true))', name
+    );
+    PERFORM minutebook.mark_removed(ARRAY['minutebook.entry_others'::regclass::oid]);
+    PERFORM set_config('minutebook.all_tenants', 'off', true);
+    RETURN name;
+END
+$_$;
 CREATE FUNCTION minutebook.append(tenant_id text, lock_milliseconds text, changes jsonb, bodies bytea) RETURNS jsonb
     LANGUAGE plpgsql
     AS $$
@@ -48,6 +78,7 @@ CREATE FUNCTION minutebook.append(tenant_id text, lock_milliseconds text, change
 DECLARE
     change record;
     numbers bigint[];
+    counts bigint[];
     is_stale boolean;
     counted bigint;
 BEGIN
@@ -57,19 +88,22 @@ BEGIN
     FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
         ordinal integer, number bigint, expected_version bigint, version bigint, length integer, turns integer,
         lead integer, open_at integer, open_calls text, updated_at bigint, id text, id_hash bytea, recipient text,
-        status text, labels text, created_at bigint, recipient_hash bytea
+        status text, labels text, created_at bigint, documents bigint, recipient_hash bytea
     ) LOOP
+        counted := change.documents;
         IF change.number IS NOT NULL THEN
             UPDATE minutebook.conversation SET version = change.version, length = change.length, turns = change.turns,
-                lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at
-            WHERE tenant = tenant_id AND number = change.number AND version = change.expected_version;
+                lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at,
+                documents = documents + change.documents
+            WHERE tenant = tenant_id AND number = change.number AND version = change.expected_version
+            RETURNING documents INTO counted;
             is_stale := NOT FOUND;
         ELSE
             INSERT INTO minutebook.conversation (tenant, id, recipient, status, version, length, turns, lead, first,
-                open_at, open_calls, labels, created_at, updated_at, status_updated_at)
+                open_at, open_calls, labels, created_at, updated_at, status_updated_at, documents)
             VALUES (tenant_id, change.id, change.recipient, change.status, change.version, change.length, change.turns,
                 change.lead, 0, change.open_at, change.open_calls, change.labels, change.created_at,
-                change.updated_at, change.created_at)
+                change.updated_at, change.created_at, change.documents)
             ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO change.number;
             is_stale := NOT FOUND
                 OR EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = tenant_id AND id = change.id_hash)
@@ -79,6 +113,7 @@ BEGIN
             RAISE serialization_failure USING MESSAGE = 'the conversation was changed by another transaction';
         END IF;
         numbers[change.ordinal] := change.number;
+        counts[change.ordinal] := counted - change.documents;
     END LOOP;
     IF changes ? 'leases' THEN
         FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'leases') AS required (
@@ -131,13 +166,13 @@ BEGIN
                 WHERE tenant = tenant_id AND hash = change.hash AND conversation = numbers[change.ordinal];
             ELSE
                 DELETE FROM minutebook.document WHERE tenant = tenant_id AND hash = change.hash AND expires_at <= change.at;
-                UPDATE minutebook.conversation SET documents = documents + 1
-                WHERE tenant = tenant_id AND number = numbers[change.ordinal] RETURNING documents INTO counted;
-                INSERT INTO minutebook.document
+                counts[change.ordinal] := counts[change.ordinal] + 1;
+                INSERT INTO minutebook.document AS stored
                     (tenant, conversation, kind, id, kind_hash, hash, number, created_at, expires_at, body)
-                VALUES (tenant_id, numbers[change.ordinal], change.kind, change.id, change.kind_hash, change.hash, counted,
-                    change.at, change.expires_at, change.body)
-                ON CONFLICT (tenant, hash) DO NOTHING;
+                VALUES (tenant_id, numbers[change.ordinal], change.kind, change.id, change.kind_hash, change.hash,
+                    counts[change.ordinal], change.at, change.expires_at, change.body)
+                ON CONFLICT (tenant, hash) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at
+                    WHERE change.verdict = 'put' AND stored.conversation = excluded.conversation;
             END IF;
             IF NOT FOUND THEN
                 RAISE serialization_failure USING MESSAGE = 'the document was changed by another transaction';
@@ -224,7 +259,7 @@ BEGIN
         set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
     SELECT number, length, turns, lead, first, lineage, json_build_array(
         number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels,
-        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage
+        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision
     )::text AS columns
     INTO header FROM minutebook.conversation WHERE tenant = tenant_id AND id = conversation_id;
     IF NOT FOUND THEN
@@ -427,7 +462,8 @@ CREATE TABLE minutebook.conversation (
     origin_id text COLLATE pg_catalog."C",
     origin_position integer,
     lineage text,
-    documents bigint DEFAULT 0 NOT NULL
+    documents bigint DEFAULT 0 NOT NULL,
+    revision integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='85');
 ALTER TABLE ONLY minutebook.conversation ALTER COLUMN id SET STATISTICS 0;
@@ -476,7 +512,7 @@ CREATE TABLE minutebook.entry (
     text bytea,
     rest bytea
 )
-PARTITION BY HASH (conversation);
+PARTITION BY LIST (tenant);
 ALTER TABLE ONLY minutebook.entry ALTER COLUMN metadata SET STATISTICS 0;
 ALTER TABLE ONLY minutebook.entry ALTER COLUMN metadata SET STORAGE EXTERNAL;
 ALTER TABLE ONLY minutebook.entry ALTER COLUMN text SET STATISTICS 0;
@@ -484,42 +520,24 @@ ALTER TABLE ONLY minutebook.entry ALTER COLUMN text SET STORAGE EXTERNAL;
 ALTER TABLE ONLY minutebook.entry ALTER COLUMN rest SET STATISTICS 0;
 ALTER TABLE ONLY minutebook.entry ALTER COLUMN rest SET STORAGE EXTERNAL;
 ALTER TABLE ONLY minutebook.entry FORCE ROW LEVEL SECURITY;
-CREATE TABLE minutebook.entry_0 (
-    conversation bigint NOT NULL,
-    "position" integer NOT NULL,
-    turn integer NOT NULL,
-    role smallint NOT NULL,
-    tenant text DEFAULT current_setting('minutebook.tenant'::text, true) NOT NULL COLLATE pg_catalog."C",
-    metadata bytea NOT NULL,
+CREATE TABLE minutebook.entry_others (
+    conversation bigint CONSTRAINT entry_conversation_not_null NOT NULL,
+    "position" integer CONSTRAINT entry_position_not_null NOT NULL,
+    turn integer CONSTRAINT entry_turn_not_null NOT NULL,
+    role smallint CONSTRAINT entry_role_not_null NOT NULL,
+    tenant text DEFAULT current_setting('minutebook.tenant'::text, true) CONSTRAINT entry_tenant_not_null NOT NULL COLLATE pg_catalog."C",
+    metadata bytea CONSTRAINT entry_metadata_not_null NOT NULL,
     text bytea,
     rest bytea
 )
 WITH (toast_tuple_target='4064');
-ALTER TABLE ONLY minutebook.entry_0 ALTER COLUMN metadata SET STATISTICS 0;
-ALTER TABLE ONLY minutebook.entry_0 ALTER COLUMN metadata SET STORAGE EXTERNAL;
-ALTER TABLE ONLY minutebook.entry_0 ALTER COLUMN text SET STATISTICS 0;
-ALTER TABLE ONLY minutebook.entry_0 ALTER COLUMN text SET STORAGE EXTERNAL;
-ALTER TABLE ONLY minutebook.entry_0 ALTER COLUMN rest SET STATISTICS 0;
-ALTER TABLE ONLY minutebook.entry_0 ALTER COLUMN rest SET STORAGE EXTERNAL;
-ALTER TABLE ONLY minutebook.entry_0 FORCE ROW LEVEL SECURITY;
-CREATE TABLE minutebook.entry_1 (
-    conversation bigint NOT NULL,
-    "position" integer NOT NULL,
-    turn integer NOT NULL,
-    role smallint NOT NULL,
-    tenant text DEFAULT current_setting('minutebook.tenant'::text, true) NOT NULL COLLATE pg_catalog."C",
-    metadata bytea NOT NULL,
-    text bytea,
-    rest bytea
-)
-WITH (toast_tuple_target='4064');
-ALTER TABLE ONLY minutebook.entry_1 ALTER COLUMN metadata SET STATISTICS 0;
-ALTER TABLE ONLY minutebook.entry_1 ALTER COLUMN metadata SET STORAGE EXTERNAL;
-ALTER TABLE ONLY minutebook.entry_1 ALTER COLUMN text SET STATISTICS 0;
-ALTER TABLE ONLY minutebook.entry_1 ALTER COLUMN text SET STORAGE EXTERNAL;
-ALTER TABLE ONLY minutebook.entry_1 ALTER COLUMN rest SET STATISTICS 0;
-ALTER TABLE ONLY minutebook.entry_1 ALTER COLUMN rest SET STORAGE EXTERNAL;
-ALTER TABLE ONLY minutebook.entry_1 FORCE ROW LEVEL SECURITY;
+ALTER TABLE ONLY minutebook.entry_others ALTER COLUMN metadata SET STATISTICS 0;
+ALTER TABLE ONLY minutebook.entry_others ALTER COLUMN metadata SET STORAGE EXTERNAL;
+ALTER TABLE ONLY minutebook.entry_others ALTER COLUMN text SET STATISTICS 0;
+ALTER TABLE ONLY minutebook.entry_others ALTER COLUMN text SET STORAGE EXTERNAL;
+ALTER TABLE ONLY minutebook.entry_others ALTER COLUMN rest SET STATISTICS 0;
+ALTER TABLE ONLY minutebook.entry_others ALTER COLUMN rest SET STORAGE EXTERNAL;
+ALTER TABLE ONLY minutebook.entry_others FORCE ROW LEVEL SECURITY;
 CREATE SEQUENCE minutebook.fence
     START WITH 1
     INCREMENT BY 1
@@ -623,47 +641,47 @@ CREATE TABLE minutebook.word (
     words tsvector NOT NULL
 );
 ALTER TABLE ONLY minutebook.word ALTER COLUMN words SET STATISTICS 0;
-ALTER TABLE ONLY minutebook.entry ATTACH PARTITION minutebook.entry_0 FOR VALUES WITH (modulus 2, remainder 0);
-ALTER TABLE ONLY minutebook.entry ATTACH PARTITION minutebook.entry_1 FOR VALUES WITH (modulus 2, remainder 1);
+ALTER TABLE ONLY minutebook.entry ATTACH PARTITION minutebook.entry_others DEFAULT;
 INSERT INTO minutebook.blocked_recipient VALUES (1767323045000000, 'default', '\x38f29d1585d94f4b262f5644ad842068');
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (1, 'default', 'order-1', 'alice', 'idle', 1, 15, 3, 0, 0, NULL, NULL, '{"team": "blue"}', 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 1);
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (2, 'default', 'order-1-again', 'alice', 'idle', 1, 10, 2, 0, 0, NULL, NULL, '{"team": "blue"}', 1767323045000000, 1767323045000000, 1767323045000000, 1, 'order-1', 10, '[[1, 10]]', 0);
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (3, 'default', 'large', 'large', 'idle', 1, 3, 3, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0);
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (4, 'default', 'rewound', 'rewound', 'idle', 2, 3, 3, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0);
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (6, 'other', 'order-1', 'order-1', 'idle', 1, 1, 1, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (1, 'default', 'order-1', 'alice', 'idle', 1, 15, 3, 0, 0, NULL, NULL, '{"team": "blue"}', 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 1, 0);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (2, 'default', 'order-1-again', 'alice', 'idle', 1, 10, 2, 0, 0, NULL, NULL, '{"team": "blue"}', 1767323045000000, 1767323045000000, 1767323045000000, 1, 'order-1', 10, '[[1, 10]]', 0, 0);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (3, 'default', 'large', 'large', 'idle', 1, 3, 3, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0, 0);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (4, 'default', 'rewound', 'rewound', 'idle', 2, 3, 3, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0, 0);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (6, 'other', 'order-1', 'order-1', 'idle', 1, 1, 1, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0, 0);
 INSERT INTO minutebook.document VALUES (1, 1, 1767323045000000, NULL, 'default', 'note', 'n', '\xedb465624291e4053c6c5ea4b7eb320d', '\x7ace5d313b7e1bdd02b7ca9b5a333994', '\x007b2274657874223a2261206e6f7465227d');
-INSERT INTO minutebook.entry_0 VALUES (1, 0, 1, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x007175657374696f6e2030', NULL);
-INSERT INTO minutebook.entry_0 VALUES (1, 1, 1, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', NULL, '\x007b22726f6c65223a22617373697374616e74222c22636f6e74656e74223a6e756c6c2c22746f6f6c5f63616c6c73223a5b7b226964223a2263616c6c5f305f30222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d2c7b226964223a2263616c6c5f305f31222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d5d7d');
-INSERT INTO minutebook.entry_0 VALUES (1, 2, 1, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f305f30', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f305f30222c22636f6e74656e74223a307d');
-INSERT INTO minutebook.entry_0 VALUES (1, 3, 1, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501035b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f305f31', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f305f31222c22636f6e74656e74223a307d');
-INSERT INTO minutebook.entry_0 VALUES (1, 4, 1, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501045b6e756c6c2c226d225d', '\x00616e737765722030', NULL);
-INSERT INTO minutebook.entry_0 VALUES (1, 5, 2, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x007175657374696f6e2031', NULL);
-INSERT INTO minutebook.entry_0 VALUES (1, 6, 2, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', NULL, '\x007b22726f6c65223a22617373697374616e74222c22636f6e74656e74223a6e756c6c2c22746f6f6c5f63616c6c73223a5b7b226964223a2263616c6c5f315f30222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d2c7b226964223a2263616c6c5f315f31222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d5d7d');
-INSERT INTO minutebook.entry_0 VALUES (1, 7, 2, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f315f30', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f315f30222c22636f6e74656e74223a307d');
-INSERT INTO minutebook.entry_0 VALUES (1, 8, 2, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501035b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f315f31', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f315f31222c22636f6e74656e74223a307d');
-INSERT INTO minutebook.entry_0 VALUES (1, 9, 2, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501045b6e756c6c2c226d225d', '\x00616e737765722031', NULL);
-INSERT INTO minutebook.entry_0 VALUES (1, 10, 3, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x007175657374696f6e2032', NULL);
-INSERT INTO minutebook.entry_0 VALUES (1, 11, 3, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', NULL, '\x007b22726f6c65223a22617373697374616e74222c22636f6e74656e74223a6e756c6c2c22746f6f6c5f63616c6c73223a5b7b226964223a2263616c6c5f325f30222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d2c7b226964223a2263616c6c5f325f31222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d5d7d');
-INSERT INTO minutebook.entry_0 VALUES (1, 12, 3, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f325f30', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f325f30222c22636f6e74656e74223a307d');
-INSERT INTO minutebook.entry_0 VALUES (1, 13, 3, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501035b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f325f31', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f325f31222c22636f6e74656e74223a307d');
-INSERT INTO minutebook.entry_0 VALUES (1, 14, 3, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501045b6e756c6c2c226d225d', '\x00616e737765722032', NULL);
-INSERT INTO minutebook.entry_1 VALUES (3, 0, 1, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x02834c64d1b8b7fd1b9e9651cd6d99aa3eeef86504cc8066cfa76b89d7f70a7188', NULL);
-INSERT INTO minutebook.entry_1 VALUES (3, 1, 2, 1, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', '\x02834c64d1b8b7fd1b9e9651cd6d99aa3eeef86504cc8066cfa76b89d7f70a7188', NULL);
-INSERT INTO minutebook.entry_1 VALUES (3, 2, 3, 1, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x00e69db1e4baace381aee5a4a9e6b097', NULL);
-INSERT INTO minutebook.entry_1 VALUES (4, 0, 1, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x006f6e65', NULL);
-INSERT INTO minutebook.entry_1 VALUES (4, 1, 2, 1, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', '\x0074776f', NULL);
-INSERT INTO minutebook.entry_1 VALUES (4, 2, 3, 1, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x007468726565', NULL);
-INSERT INTO minutebook.entry_1 VALUES (6, 0, 1, 1, 'other', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x006f6620616e6f746865722074656e616e74', NULL);
+INSERT INTO minutebook.entry_others VALUES (1, 0, 1, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x007175657374696f6e2030', NULL);
+INSERT INTO minutebook.entry_others VALUES (1, 1, 1, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', NULL, '\x007b22726f6c65223a22617373697374616e74222c22636f6e74656e74223a6e756c6c2c22746f6f6c5f63616c6c73223a5b7b226964223a2263616c6c5f305f30222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d2c7b226964223a2263616c6c5f305f31222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d5d7d');
+INSERT INTO minutebook.entry_others VALUES (1, 2, 1, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f305f30', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f305f30222c22636f6e74656e74223a307d');
+INSERT INTO minutebook.entry_others VALUES (1, 3, 1, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501035b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f305f31', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f305f31222c22636f6e74656e74223a307d');
+INSERT INTO minutebook.entry_others VALUES (1, 4, 1, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501045b6e756c6c2c226d225d', '\x00616e737765722030', NULL);
+INSERT INTO minutebook.entry_others VALUES (1, 5, 2, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x007175657374696f6e2031', NULL);
+INSERT INTO minutebook.entry_others VALUES (1, 6, 2, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', NULL, '\x007b22726f6c65223a22617373697374616e74222c22636f6e74656e74223a6e756c6c2c22746f6f6c5f63616c6c73223a5b7b226964223a2263616c6c5f315f30222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d2c7b226964223a2263616c6c5f315f31222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d5d7d');
+INSERT INTO minutebook.entry_others VALUES (1, 7, 2, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f315f30', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f315f30222c22636f6e74656e74223a307d');
+INSERT INTO minutebook.entry_others VALUES (1, 8, 2, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501035b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f315f31', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f315f31222c22636f6e74656e74223a307d');
+INSERT INTO minutebook.entry_others VALUES (1, 9, 2, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501045b6e756c6c2c226d225d', '\x00616e737765722031', NULL);
+INSERT INTO minutebook.entry_others VALUES (1, 10, 3, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x007175657374696f6e2032', NULL);
+INSERT INTO minutebook.entry_others VALUES (1, 11, 3, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', NULL, '\x007b22726f6c65223a22617373697374616e74222c22636f6e74656e74223a6e756c6c2c22746f6f6c5f63616c6c73223a5b7b226964223a2263616c6c5f325f30222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d2c7b226964223a2263616c6c5f325f31222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d5d7d');
+INSERT INTO minutebook.entry_others VALUES (1, 12, 3, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f325f30', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f325f30222c22636f6e74656e74223a307d');
+INSERT INTO minutebook.entry_others VALUES (1, 13, 3, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501035b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f325f31', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f325f31222c22636f6e74656e74223a307d');
+INSERT INTO minutebook.entry_others VALUES (1, 14, 3, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501045b6e756c6c2c226d225d', '\x00616e737765722032', NULL);
+INSERT INTO minutebook.entry_others VALUES (3, 0, 1, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x02834c64d1b8b7fd1b9e9651cd6d99aa3eeef86504cc8066cfa76b89d7f70a7188', NULL);
+INSERT INTO minutebook.entry_others VALUES (3, 1, 2, 1, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', '\x02834c64d1b8b7fd1b9e9651cd6d99aa3eeef86504cc8066cfa76b89d7f70a7188', NULL);
+INSERT INTO minutebook.entry_others VALUES (3, 2, 3, 1, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x00e69db1e4baace381aee5a4a9e6b097', NULL);
+INSERT INTO minutebook.entry_others VALUES (4, 0, 1, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x006f6e65', NULL);
+INSERT INTO minutebook.entry_others VALUES (4, 1, 2, 1, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', '\x0074776f', NULL);
+INSERT INTO minutebook.entry_others VALUES (4, 2, 3, 1, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x007468726565', NULL);
+INSERT INTO minutebook.entry_others VALUES (6, 0, 1, 1, 'other', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x006f6620616e6f746865722074656e616e74', NULL);
 INSERT INTO minutebook.fold VALUES ('default', 1, 0, 'summary', 0, 5, '\x5b22666f7220612074657374222c7b22726f6c65223a2273797374656d222c22636f6e74656e74223a225b73756d6d6172793a20656e7472696573203020746f20355d227d5d', 1767323045000000, NULL, false, NULL);
 INSERT INTO minutebook.fold VALUES ('default', 2, 0, 'summary', 0, 5, '\x5b22666f7220612074657374222c7b22726f6c65223a2273797374656d222c22636f6e74656e74223a225b73756d6d6172793a20656e7472696573203020746f20355d227d5d', 1767323045000000, NULL, false, NULL);
-INSERT INTO minutebook.fold VALUES ('default', 4, 0, 'rewind-c36b2b269fb745f181db458763b9d868', 1, 3, '\x5b22726577696e64225d', 1767323045000000, NULL, false, NULL);
+INSERT INTO minutebook.fold VALUES ('default', 4, 0, 'rewind-cfff63d67f5241609cc10fcb36278bb3', 1, 3, '\x5b22726577696e64225d', 1767323045000000, NULL, false, NULL);
 INSERT INTO minutebook.idempotency_key VALUES (1, 1, 'default', '\xa7937b64b8caa58f03721bb6bacf5c78', '\x500121dfbeb89074ac7652b0c2ea7aaa');
 INSERT INTO minutebook.payload VALUES ('default', '\x834c64d1b8b7fd1b9e9651cd6d99aa3eeef86504cc8066cfa76b89d7f70a7188', 2, '\x01edc4210d00000800b02a5443300c8afe8218985f7c72bb626cdbb66ddbb66ddbb66ddbb66ddbb66ddb7efd00');
 INSERT INTO minutebook.pin VALUES (1, 5, 'default');
 INSERT INTO minutebook.pin VALUES (2, 5, 'default');
-INSERT INTO minutebook.removed OVERRIDING SYSTEM VALUE VALUES (1, 16483);
+INSERT INTO minutebook.removed OVERRIDING SYSTEM VALUE VALUES (1, 16547);
 INSERT INTO minutebook.removed OVERRIDING SYSTEM VALUE VALUES (2, 16386);
-INSERT INTO minutebook.setting VALUES ('migration 0001_first', 'fd61a5448db5a2da3c93fc9ed704d9d0c4cb032dff6dd25367534c786346679f');
+INSERT INTO minutebook.setting VALUES ('migration 0001_first', '69a26d2c4198aa125a3f7a263469a7213182c3d501e5b7d45b48542f0400a6c9');
+INSERT INTO minutebook.setting VALUES ('role', 'minutebook_app');
 INSERT INTO minutebook.tombstone VALUES (1767323045000000, 'default', '\x614f32f2506677768687798d4f5fc611');
 INSERT INTO minutebook.word VALUES (4294967296, 0, 'default', '''g6uo0'' ''g6uoquestion'' ''g6uouser'' ''g6uofpmansl7by''');
 INSERT INTO minutebook.word VALUES (4294967297, 0, 'default', '''g6uolook'' ''g6uoassistant'' ''g6uofpmansl7by''');
@@ -700,10 +718,8 @@ ALTER TABLE ONLY minutebook.document
     ADD CONSTRAINT document_pkey PRIMARY KEY (tenant, hash);
 ALTER TABLE ONLY minutebook.entry
     ADD CONSTRAINT entry_pkey PRIMARY KEY (tenant, conversation, "position");
-ALTER TABLE ONLY minutebook.entry_0
-    ADD CONSTRAINT entry_0_pkey PRIMARY KEY (tenant, conversation, "position");
-ALTER TABLE ONLY minutebook.entry_1
-    ADD CONSTRAINT entry_1_pkey PRIMARY KEY (tenant, conversation, "position");
+ALTER TABLE ONLY minutebook.entry_others
+    ADD CONSTRAINT entry_others_pkey PRIMARY KEY (tenant, conversation, "position");
 ALTER TABLE ONLY minutebook.fold
     ADD CONSTRAINT fold_pkey PRIMARY KEY (tenant, conversation, number);
 ALTER TABLE ONLY minutebook.idempotency_key
@@ -731,25 +747,34 @@ CREATE INDEX document_by_number ON minutebook.document USING btree (tenant, conv
 CREATE INDEX fold_active ON minutebook.fold USING btree (tenant, conversation, stop) WHERE ((undone_at IS NULL) AND (covered_by IS NULL));
 CREATE UNIQUE INDEX fold_by_id ON minutebook.fold USING btree (tenant, conversation, id);
 CREATE INDEX word_by_word ON minutebook.word USING gin (words) WITH (gin_pending_list_limit='512');
-ALTER INDEX minutebook.entry_pkey ATTACH PARTITION minutebook.entry_0_pkey;
-ALTER INDEX minutebook.entry_pkey ATTACH PARTITION minutebook.entry_1_pkey;
+ALTER INDEX minutebook.entry_pkey ATTACH PARTITION minutebook.entry_others_pkey;
 ALTER TABLE minutebook.blocked_recipient ENABLE ROW LEVEL SECURITY;
 ALTER TABLE minutebook.conversation ENABLE ROW LEVEL SECURITY;
 ALTER TABLE minutebook.document ENABLE ROW LEVEL SECURITY;
 ALTER TABLE minutebook.entry ENABLE ROW LEVEL SECURITY;
-ALTER TABLE minutebook.entry_0 ENABLE ROW LEVEL SECURITY;
-ALTER TABLE minutebook.entry_1 ENABLE ROW LEVEL SECURITY;
+ALTER TABLE minutebook.entry_others ENABLE ROW LEVEL SECURITY;
 ALTER TABLE minutebook.fold ENABLE ROW LEVEL SECURITY;
 ALTER TABLE minutebook.idempotency_key ENABLE ROW LEVEL SECURITY;
 ALTER TABLE minutebook.lease ENABLE ROW LEVEL SECURITY;
+CREATE POLICY owner ON minutebook.blocked_recipient TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.conversation TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.document TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.entry TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.entry_others TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.fold TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.idempotency_key TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.lease TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.payload TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.pin TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.tombstone TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
+CREATE POLICY owner ON minutebook.word TO postgres USING ((current_setting('minutebook.all_tenants'::text, true) = 'on'::text));
 ALTER TABLE minutebook.payload ENABLE ROW LEVEL SECURITY;
 ALTER TABLE minutebook.pin ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON minutebook.blocked_recipient USING ((tenant = current_setting('minutebook.tenant'::text, true)));
 CREATE POLICY tenant ON minutebook.conversation USING ((tenant = current_setting('minutebook.tenant'::text, true)));
 CREATE POLICY tenant ON minutebook.document USING ((tenant = current_setting('minutebook.tenant'::text, true)));
 CREATE POLICY tenant ON minutebook.entry USING ((tenant = current_setting('minutebook.tenant'::text, true)));
-CREATE POLICY tenant ON minutebook.entry_0 USING ((tenant = current_setting('minutebook.tenant'::text, true)));
-CREATE POLICY tenant ON minutebook.entry_1 USING ((tenant = current_setting('minutebook.tenant'::text, true)));
+CREATE POLICY tenant ON minutebook.entry_others USING ((tenant = current_setting('minutebook.tenant'::text, true)));
 CREATE POLICY tenant ON minutebook.fold USING ((tenant = current_setting('minutebook.tenant'::text, true)));
 CREATE POLICY tenant ON minutebook.idempotency_key USING ((tenant = current_setting('minutebook.tenant'::text, true)));
 CREATE POLICY tenant ON minutebook.lease USING ((tenant = current_setting('minutebook.tenant'::text, true)));
@@ -760,6 +785,7 @@ CREATE POLICY tenant ON minutebook.word USING ((tenant = current_setting('minute
 ALTER TABLE minutebook.tombstone ENABLE ROW LEVEL SECURITY;
 ALTER TABLE minutebook.word ENABLE ROW LEVEL SECURITY;
 GRANT USAGE ON SCHEMA minutebook TO minutebook_app;
+REVOKE ALL ON FUNCTION minutebook.add_partition(tenant_id text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION minutebook.mark_removed(relations oid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.mark_removed(relations oid[]) TO minutebook_app;
 REVOKE ALL ON FUNCTION minutebook.search(query text, start bigint, stop bigint, max_rows integer) FROM PUBLIC;

@@ -395,9 +395,9 @@ class Gated(SqliteBackend):
         await self._wait("append")
         return await super().append(command)
 
-    async def erase(self, conversation, recipient):
+    async def erase(self, conversation, recipient, *, block=False):
         await self._wait("erase")
-        return await super().erase(conversation, recipient)
+        return await super().erase(conversation, recipient, block=block)
 
     async def _wait(self, operation):
         if operation == self.operation:

@@ -55,7 +55,7 @@ async def measure_waits(store: ConversationStore, engine: str, conversations: in
         done = asyncio.Event()
 
         async def append(writer: int, measured: list[float] = measured, done: asyncio.Event = done) -> None:
-            while not done.is_set():
+            while not (measured and done.is_set()):
                 message = {"role": "user", "content": f"message {Random(len(measured)).random()}"}
                 started = perf_counter()
                 await store.append(f"waiting {writer}", new_entries([message]))

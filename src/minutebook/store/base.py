@@ -427,7 +427,7 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         """Add conversations that `export` wrote, in constant memory.
 
         An import is not atomic: it writes a few hundred entries at a time. If it fails, repeat it: it continues where
-        it ended. A conversation that the store has with the same messages gets those that it does not have yet.
+        it stopped. A conversation that the store has with the same messages gets those that it does not have yet.
 
         Raises:
             UnreadableInput: a line is not in the format of `export`.

@@ -489,7 +489,7 @@ def test_an_interrupted_erasure_is_completed_by_the_next():
     async def work(store):
         await store.append("a", text_entries("x"), recipient="alice")
         keys = store.backend.index.keys
-        claims, order, _ = keys.index
+        claims, order, *_ = keys.index
         erased_ids = keys.erased_ids("alice")
         with redis.Redis.from_url(url.partition("?")[0]) as client:
             claim, member = client.hget(claims, "a"), client.zrange(order, 0, -1)[0]

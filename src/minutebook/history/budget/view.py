@@ -1,97 +1,34 @@
-"""The recommended manager: a view within a token budget that is cut rarely, the oldest and cheapest messages first.
-
-The messages are processed from left to right. When the view would exceed `max_tokens`, it is cut to the share `target`
-in one step. So cuts are rare, new messages never move an earlier cut, and between two cuts each view is the previous one
-with messages appended, as prompt caches require.
-"""
+"""The view of `TokenBudgetManager`: the messages since the last cut, and how a cut is made."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
-from typing import NamedTuple
+from math import sqrt
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from minutebook.errors import CannotFit, InvalidSetting
+from minutebook.errors import CannotFit
+from minutebook.history.budget.account import READ, WRITE, CostAccount
+from minutebook.history.budget.selection import Row, Selector
+from minutebook.history.budget.tool_uses import ResultKind, ToolUses
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
-from minutebook.history.incremental import IncrementalManager, IncrementalView, PreservedMessages, last_exchange
-from minutebook.history.names import NameIndex, names_in
+from minutebook.history.incremental import IncrementalView, PreservedMessages, last_exchange
+from minutebook.history.names import MessageNames, NameRanking, frequent_names
 from minutebook.history.tool_results import cleared_result, with_middle_cut
-from minutebook.history.window import require_count
 from minutebook.record.message import Message, call_ids, is_result, is_user, text_of
 from minutebook.record.transcript import Transcript
-from minutebook.tokens import TokenCounter, counter_for
 
-_DROP_FACTOR = 0.8
-"""Factor of the target for a cut that drops messages. Such a cut invalidates the prompt cache from the first user message
-on, so it should be rare. Measured on recorded agent sessions, the lower target costs less at the same recall."""
-_MIN_CLIPPED_CHARACTERS = 200
+if TYPE_CHECKING:
+    from minutebook.history.budget.manager import TokenBudgetManager
+
+_MIN_CLIPPED_CHARACTERS: Final = 200
 """Minimum length of a clipped result. A result that would be shorter is cleared instead."""
-
-
-@dataclass(slots=True, frozen=True)
-class TokenBudgetManager(IncrementalManager):
-    """Keep the view within a token budget.
-
-    Over budget, old tool results are cleared first, then the oldest whole turns are dropped, then the oldest exchanges of
-    the current turn, until the view has at most `target`. Leading system messages, pins, the newest user message and the
-    exchange that the model is about to answer always stay. If the view is still too large, the results of that exchange
-    are clipped, and the first user message is dropped. If that is not enough, `curate` raises `CannotFit`.
-
-    Raises:
-        InvalidSetting: a setting is out of range.
-    """
-
-    max_tokens: int
-    """Maximum tokens of a view."""
-    target: float = 0.5
-    """Share of `max_tokens` that remains after a cut. A lower target cuts deeper and less often."""
-    keep_results: int = 1
-    """Number of newest tool results that a cut does not clear."""
-    reserve: int = 0
-    """Tokens of the budget reserved for other parts: tool schemas, the reply."""
-    preserve_first_request: bool = True
-    """Keep the first user message while it fits: it is often the task."""
-    names: float = 0.0
-    """Share of `max_tokens` for a list of the names in messages that a cut leaves out. 0 for no list; 0.06 is typical."""
-    counter: TokenCounter | None = None
-    """Token counter. Default: that of the transcript, or an exact counter for a plain list."""
-
-    def __post_init__(self) -> None:
-        require_count("max_tokens", self.max_tokens)
-        require_count("keep_results", self.keep_results)
-        require_count("reserve", self.reserve)
-        if not 0 < self.target <= 1:
-            raise InvalidSetting("target", self.target, "a share above 0, at most 1")
-        if not 0 <= self.names < 1:
-            raise InvalidSetting("names", self.names, "a share from 0 to below 1")
-        if self.limit <= 0:
-            raise InvalidSetting("max_tokens", self.max_tokens, f"more than the reserve of {self.reserve}")
-
-    @property
-    def limit(self) -> int:
-        """Maximum tokens of the messages."""
-        return self.max_tokens - self.reserve
-
-    @property
-    def goal(self) -> int:
-        """Maximum tokens of the messages after a cut."""
-        return int(self.limit * self.target)
-
-    @property
-    def adds_messages(self) -> bool:
-        return self.names > 0
-
-    def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
-        return BudgetView(source, preserved, self)
-
-    def fits(self, messages: Sequence[Message]) -> bool:
-        if isinstance(messages, Transcript) and (self.counter is None or self.counter == messages.counter):
-            return messages.tokens <= self.limit
-        counter = self.counter or counter_for(None)
-        return sum(map(counter.message, messages)) <= self.limit
-
-    def default_counter(self) -> TokenCounter | None:
-        return self.counter
+_MIN_TARGET: Final = 0.1
+"""Share of the limit that a cut may always leave, whatever the views have cost."""
+_MIN_OUTPUT_TOKENS: Final = 1_000
+"""Output of a command or a search that has fewer tokens is not clipped."""
+_MAX_NAMES_LENGTH: Final = 600
+"""Maximum characters of the names that a clipped output lists."""
 
 
 class NameList(NamedTuple):
@@ -111,21 +48,29 @@ class BudgetView(IncrementalView):
     """
 
     __slots__ = (
+        "_account",
+        "_call_numbers",
         "_counter",
-        "_examined_results",
         "_has_source_counter",
         "_limit",
         "_manager",
         "_message_tokens",
         "_name_list",
+        "_ranking",
+        "_record_tokens",
+        "_settings",
+        "_threshold",
         "_tokens",
         "_tokens_of",
     )
 
-    def __init__(self, source: Transcript, preserved: PreservedMessages, manager: TokenBudgetManager) -> None:
+    def __init__(self, source: Transcript, preserved: PreservedMessages, manager: "TokenBudgetManager") -> None:
         super().__init__(source, preserved)
         self._manager = manager
+        self._settings = manager.settings
         self._limit = manager.limit
+        self._threshold = manager.threshold
+        """Tokens above which the view is cut."""
         self._counter = manager.counter or source.counter
         self._has_source_counter = self._counter == source.counter
         self._tokens_of: Callable[[int], int] = (
@@ -133,22 +78,79 @@ class BudgetView(IncrementalView):
         )
         self._message_tokens: list[int] = []
         self._tokens = 0
+        self._record_tokens = 0
+        """Tokens of all messages so far."""
+        self._call_numbers: list[int] = []
+        """The number of model calls before each message of the source."""
+        self._account = CostAccount()
+        self._ranking: NameRanking | None = None
         self._name_list: NameList | None = None
         """The list of names since the last cut. Its tokens are part of `_tokens`."""
-        self._examined_results = 0
-        """Number of the oldest results that were already examined: each was cleared if that made it smaller."""
 
     def advance(self) -> None:
-        limit = self._limit
+        account = self._account
         for index, message in enumerate(self.source.since(self.seen), self.seen):
             tokens = self._tokens_of(index)
             self.messages.append(message)
             self.indexes.append(index)
             self._message_tokens.append(tokens)
+            self._call_numbers.append(account.calls)
             self._tokens += tokens
+            self._record_tokens += tokens
             self.seen = index + 1
-            if self._tokens > limit and self._awaits_answer(index):
-                self._cut()
+            if self._awaits_answer(index):
+                if self.generation and self._settings.clip and is_result(message) and not self.preserved.last_count:
+                    self._clip_new_results()
+                account.add_call(self._record_tokens)
+                cached_tokens = account.view_tokens
+                if self._tokens > self._threshold:
+                    cached_tokens = self._cut()
+                    self._threshold = self._next_threshold()
+                account.add_view(self._tokens, cached_tokens)
+
+    def _clip_new_results(self) -> None:
+        """Clip long output of commands and searches in the exchange that was just completed.
+
+        Later answers hardly use it, so it is not worth a large share of the window. Before the first cut nothing is
+        clipped, because a record that fits is sent unchanged.
+        """
+        max_tokens = max(_MIN_OUTPUT_TOKENS, int(self._settings.clip * self._limit))
+        pinned = self.preserved.pinned(self.source)
+        notes = {}
+        for index in reversed(self.source.exchange_of(self.seen - 1)):
+            view_index = self.view_index(index)
+            tokens = self._message_tokens[view_index]
+            if not is_result(self.source[index]) or tokens <= max_tokens or index in pinned:
+                continue
+            if self._tool_uses.of(index).kind in {ResultKind.OUTPUT, ResultKind.LISTING}:
+                text = text_of(self.source[index])
+                note = f"the middle is left out; names in it: {frequent_names(text, _MAX_NAMES_LENGTH)}"
+                clipped = with_middle_cut(self.source[index], len(text) * max_tokens // tokens, note)
+                if (clipped_tokens := self._counter.message(clipped)) < tokens:
+                    self._replace(view_index, clipped, clipped_tokens)
+                    notes[index] = self._note_of(NoteStatus.TRUNCATED, "long output of a command or a search")
+        if notes:
+            self.generation += 1
+            self.note(notes)
+
+    def _next_threshold(self) -> int:
+        """The tokens above which the next cut is made.
+
+        After a cut the view grows. An early cut rewrites the part after the first request, a late one reads a long view at
+        every call: the sum is lowest at a growth of the square root below. `early` multiplies it.
+        """
+        maximum = self._manager.threshold
+        if not self._settings.early:
+            return min(self._limit, max(self._tokens, maximum))
+        rewritten_tokens = max(0, self._tokens - self._prefix_tokens())
+        growth = sqrt(2 * (WRITE - READ) / READ * rewritten_tokens * max(50, self._account.tokens_per_call))
+        threshold = min(maximum, int(self._tokens + self._settings.early * growth))
+        return min(self._limit, max(self._tokens, threshold))
+
+    def _prefix_tokens(self) -> int:
+        """Tokens up to the first user message. A cut does not change them, so they stay in the prompt cache."""
+        starts = self.source.turn_starts
+        return sum(map(self._tokens_of, range(starts[0] + 1 if starts else 0)))
 
     def _awaits_answer(self, index: int) -> bool:
         """Whether the model is called after this message: it is the user's, or the last result of its exchange.
@@ -189,66 +191,111 @@ class BudgetView(IncrementalView):
 
     def _temporary_cut(self) -> "BudgetView":
         """A cut copy of this view, for a call of the model in the middle of an exchange. This view is not changed."""
-        copy = BudgetView(self.source, self.preserved, self._manager)
-        copy.messages, copy.indexes, copy._message_tokens = (
+        view = BudgetView(self.source, self.preserved, self._manager)
+        for name in (*IncrementalView.__slots__, *self.__slots__):
+            setattr(view, name, getattr(self, name))
+        view.messages, view.indexes, view._message_tokens = (
             self.messages.copy(),
             self.indexes.copy(),
             self._message_tokens.copy(),
         )
-        copy._examined_results, copy._tokens = self._examined_results, self._tokens
-        copy.seen, copy.note_chain, copy._name_list = self.seen, self.note_chain, self._name_list
-        copy._cut()
-        copy._require_fit()
-        return copy
+        view._account = copy(self._account)
+        view._cut()
+        view._require_fit()
+        return view
+
+    def rows(self) -> tuple[Sequence[Message], Sequence[int | None]]:
+        if self._name_list is None:
+            return self.messages, self.indexes
+        at = self.view_index(self._name_list.before)
+        return (
+            [*self.messages[:at], self._name_list.message, *self.messages[at:]],
+            [*self.indexes[:at], None, *self.indexes[at:]],
+        )
 
     def to_curated(self) -> Curated:
         view = super().to_curated()
         view.tokens = self._tokens if self._has_source_counter else None
-        if self._name_list is not None:
-            view_index = self.view_index(self._name_list.before)
-            view.insert(view_index, self._name_list.message)
-            view.origins = [*view.origins[:view_index], None, *view.origins[view_index:]]
         return view
 
-    def _cut(self) -> None:
+    def _cut(self) -> int:
+        """Cut the view. Returns the tokens of the part at its start that is unchanged, which the prompt cache has."""
         newest_exchange = last_exchange(self.source, self.seen)
         fixed = self._fixed_indexes()
         self.generation += 1
-        messages_before = self.messages.copy() if self._manager.names else []
-        if self._name_list is not None:
-            self._tokens -= self._name_list.tokens
+        messages_before = self.messages.copy()
+        list_before = self._name_list
+        if list_before is not None:
+            self._tokens -= list_before.tokens
             self._name_list = None
-        self._clear_results(fixed, newest_exchange)
-        if self._tokens > self._manager.goal:
-            goal = int(self._manager.goal * _DROP_FACTOR)
-            self._drop_turns({*fixed, *newest_exchange}, goal)
-            self._drop_exchanges({*fixed, *newest_exchange}, goal)
+        self._select({*fixed, *newest_exchange})
         if self._tokens > self._limit:
             self._fit(fixed, newest_exchange)
-        if self._manager.names:
-            self._add_name_list(messages_before)
-            self.note_chain = NoteChain({}, self.note_chain)  # the cut may have changed nothing but the list
-
-    def _add_name_list(self, messages_before: Sequence[Message]) -> None:
-        """List the names of the messages that are left out, before the first message that the cut has changed.
-
-        The prompt cache is lost from there on anyway.
-        """
-        index_of_names = self.source.cached_value(("names",), partial(NameIndex, self.source))
-        shown: set[str] = set()
-        for message, index in zip(self.messages, self.indexes, strict=True):
-            shown |= index_of_names.names_of(index) if message is self.source[index] else names_in(message)
-        max_tokens = min(int(self._manager.names * self._limit), self._limit - self._tokens)
-        name_list = index_of_names.list_message(shown, self.seen, max_tokens, self._counter)
-        if name_list is None:
-            return
         first_change = next(
             (at for at, pair in enumerate(zip(self.messages, messages_before, strict=False)) if pair[0] is not pair[1]),
             len(self.messages) - 1,
         )
-        before = self.source.exchange_of(self.indexes[first_change]).start
-        self._name_list = NameList(name_list, self._counter.message(name_list), before)
-        self._tokens += self._name_list.tokens
+        self._add_name_list(self.source.exchange_of(self.indexes[first_change]).start)
+        self.note_chain = NoteChain({}, self.note_chain)  # the cut may have changed nothing but the list
+        starts = [name_list.before for name_list in (list_before, self._name_list) if name_list is not None]
+        unchanged = min([first_change, *map(self.view_index, starts)])
+        return sum(self._message_tokens[:unchanged])
+
+    def _select(self, fixed: set[int]) -> None:
+        """Clear old results and drop old exchanges, so that the view has at most the goal."""
+        results = self.source.result_indexes
+        end = bisect_left(results, self.seen)
+        selector = Selector(
+            self.source, self._tool_uses, self._counter, self._call_numbers[: self.seen], self._settings.life
+        )
+        selection = selector.select(
+            list(map(Row, self.indexes, self.messages, self._message_tokens)),
+            fixed,
+            results[max(0, end - self._manager.keep_results) : end],
+            self._goal() - int(self._settings.names * self._limit),
+        )
+        for index, (message, tokens) in selection.cleared.items():
+            self._replace(self.view_index(index), message, tokens)
+        self.note(dict.fromkeys(selection.cleared, self._note_of(NoteStatus.CLEARED, "an old tool result")))
+        self._drop(selection.dropped, self._note_of(NoteStatus.DROPPED, "an old exchange"))
+
+    def _goal(self) -> int:
+        """Maximum tokens of the view after the cut, with the list of names.
+
+        A cut writes the view anew, so it may only be as large as the savings so far can pay for. Then the views never
+        cost more than the full history, even if the conversation ends here. It also leaves tokens for the next calls,
+        because a cut that is followed by another soon does not pay.
+        """
+        settings, account = self._settings, self._account
+        goal = min(
+            self._manager.goal,
+            self._limit - int(settings.calls * account.tokens_per_call),
+            account.affordable_tokens(self._prefix_tokens()) if settings.never_dearer else self._limit,
+        )
+        return max(goal, int(_MIN_TARGET * self._limit))
+
+    @property
+    def _tool_uses(self) -> ToolUses:
+        return self.source.cached_value(("tool uses",), partial(ToolUses, self.source))
+
+    def _add_name_list(self, before: int) -> None:
+        """List the names of the messages that are left out, before the message at this index of the source.
+
+        That is the first message that the cut has changed: the prompt cache is lost from there on anyway.
+        """
+        max_tokens = min(int(self._settings.names * self._limit), self._limit - self._tokens)
+        if max_tokens <= 0:
+            return
+        if self._ranking is None:
+            self._ranking = NameRanking(self.source.cached_value(("names",), partial(MessageNames, self.source)))
+        message_names = self._ranking.message_names
+        shown: set[str] = set()
+        for message, index in zip(self.messages, self.indexes, strict=True):
+            shown |= message_names.of(index) if message is self.source[index] else message_names.within(message)
+        name_list = self._ranking.list_message(shown, self.seen, max_tokens, self._counter)
+        if name_list is not None:
+            self._name_list = NameList(name_list, self._counter.message(name_list), before)
+            self._tokens += self._name_list.tokens
 
     def _fit(self, fixed: set[int], newest_exchange: range) -> None:
         """Clip the newest results and drop the first user message, until the view fits.
@@ -297,54 +344,6 @@ class BudgetView(IncrementalView):
         newest = turn_starts[turn_count - 1]
         return [newest, turn_starts[0]] if self._manager.preserve_first_request else [newest]
 
-    def _clear_results(self, fixed: set[int], newest_exchange: range) -> None:
-        """Clear all old results. The first one invalidates the prompt cache after it, so clearing the others is free."""
-        results = self.source.result_indexes
-        stop = max(self._examined_results, bisect_left(results, self.seen) - self._manager.keep_results)
-        newest_start = min(newest_exchange.start, self._last_messages().start)
-        notes = {}
-        for index in results[self._examined_results : stop]:
-            if index >= newest_start:
-                stop = bisect_left(results, index)  # too new; the next cut examines it again
-                break
-            view_index = self.view_index(index)
-            if index in fixed or view_index == len(self.indexes) or self.indexes[view_index] != index:
-                continue
-            rewrite = cleared_result(self.source, index)
-            if rewrite and (tokens := self._counter.message(rewrite[0])) < self._message_tokens[view_index]:
-                self._replace(view_index, rewrite[0], tokens)
-                notes[index] = self._note_of(NoteStatus.CLEARED, "an old tool result")
-        self._examined_results = stop
-        self.note(notes)
-
-    def _drop_turns(self, required: set[int], goal: int) -> None:
-        """Drop the oldest turns until the view reaches the goal. The newest turn stays."""
-        view_tokens, end = self._tokens, 0
-        for view_index, index in enumerate(self.indexes):
-            if is_user(self.messages[view_index]):
-                end = view_index
-                if view_tokens <= goal:
-                    break
-            view_tokens -= self._message_tokens[view_index] if index not in required else 0
-        self._drop(
-            [index for index in self.indexes[:end] if index not in required],
-            self._note_of(NoteStatus.DROPPED, "one of the oldest turns"),
-        )
-
-    def _drop_exchanges(self, required: set[int], goal: int) -> None:
-        """Drop the oldest exchanges of the current turn until the view reaches the goal."""
-        dropped: list[int] = []
-        view_tokens, end = self._tokens, 0
-        for view_index, index in enumerate(self.indexes):
-            if index in required:
-                continue
-            if index >= end and view_tokens <= goal:
-                break
-            end = self.source.exchange_of(index).stop
-            view_tokens -= self._message_tokens[view_index]
-            dropped.append(index)
-        self._drop(dropped, self._note_of(NoteStatus.DROPPED, "an early exchange of the current turn"))
-
     def _clip(self, fixed: set[int], newest_exchange: range) -> None:
         """Clip the results of the exchange that the model is about to answer, each to an equal share of the tokens left."""
         view_indexes = [
@@ -382,7 +381,7 @@ class BudgetView(IncrementalView):
         self._tokens += tokens - self._message_tokens[view_index]
         self.messages[view_index], self._message_tokens[view_index] = message, tokens
 
-    def _drop(self, dropped: list[int], note: ViewNote) -> None:
+    def _drop(self, dropped: Sequence[int], note: ViewNote) -> None:
         dropped_indexes = set(dropped)
         remaining = [view_index for view_index, index in enumerate(self.indexes) if index not in dropped_indexes]
         self.messages = [self.messages[view_index] for view_index in remaining]

@@ -128,7 +128,7 @@ class IncrementalView(ABC):
         notes_by_position = {
             position: note for index, note in notes.items() if (position := self.source.position_of(index)) is not None
         }
-        if notes_by_position:
+        if notes:  # also if only added messages were changed, because a new link marks a cut
             self.note_chain = NoteChain(notes_by_position, self.note_chain)
 
 

@@ -150,7 +150,7 @@ class BudgetView(IncrementalView):
     def _prefix_tokens(self) -> int:
         """Tokens up to the first user message. A cut does not change them, so they stay in the prompt cache."""
         starts = self.source.turn_starts
-        return sum(map(self._tokens_of, range(starts[0] + 1 if starts else 0)))
+        return sum(map(self._tokens_of, range(starts[0] + 1 if starts and starts[0] < self.seen else 0)))
 
     def _awaits_answer(self, index: int) -> bool:
         """Whether the model is called after this message: it is the user's, or the last result of its exchange.
@@ -235,7 +235,8 @@ class BudgetView(IncrementalView):
             (at for at, pair in enumerate(zip(self.messages, messages_before, strict=False)) if pair[0] is not pair[1]),
             len(self.messages) - 1,
         )
-        self._add_name_list(self.source.exchange_of(self.indexes[first_change]).start)
+        if self.indexes:
+            self._add_name_list(self.source.exchange_of(self.indexes[first_change]).start)
         self.note_chain = NoteChain({}, self.note_chain)  # the cut may have changed nothing but the list
         starts = [name_list.before for name_list in (list_before, self._name_list) if name_list is not None]
         unchanged = min([first_change, *map(self.view_index, starts)])

@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from math import log, log1p
 from textwrap import shorten
 from typing import Any, Final
@@ -71,21 +71,29 @@ class MessageNames:
         self._names: list[frozenset[str]] = []
         """The names of each message."""
         self._names_of_run: dict[str, tuple[str, ...]] = {}
+        self._words: set[str] = set()
+        """Runs without a name."""
 
     def of(self, index: int) -> frozenset[str]:
         """The names in the message at this index."""
-        for unread in range(len(self._names), index + 1):
-            self._names.append(self.within(self.source[unread]))
+        self.read(index + 1)
         return self._names[index]
+
+    def read(self, end: int, max_messages: int | None = None) -> None:
+        """Search the messages before `end` that were not searched yet, at most this many."""
+        start = len(self._names)
+        for unread in range(start, end if max_messages is None else min(end, start + max_messages)):
+            self._names.append(self.within(self.source[unread]))
 
     def within(self, message: Message) -> frozenset[str]:
         """The names in any message."""
-        known = self._names_of_run
-        runs = set(_RUN.findall(full_text(message)))
-        for run in runs:
-            if run not in known:
-                known[run] = _names_of_run(run)
-        return frozenset().union(*map(known.__getitem__, runs))
+        runs = set(_RUN.findall(full_text(message))) - self._words
+        for run in runs - self._names_of_run.keys():
+            if names := _names_of_run(run):
+                self._names_of_run[run] = names
+            else:
+                self._words.add(run)
+        return frozenset(chain.from_iterable(map(self._names_of_run.__getitem__, runs - self._words)))
 
 
 class NameRanking:
@@ -164,7 +172,7 @@ def _form_value(name: str) -> float:
 def _names_of_run(run: str) -> tuple[str, ...]:
     if run.isalpha() and (run.islower() or run[1:].islower()):  # a word
         return ()
-    names = {*NAME.findall(run), *_LESS_SPECIFIC_NAME.findall(run)}
+    names = {run} if NAME.fullmatch(run) else {*NAME.findall(run), *_LESS_SPECIFIC_NAME.findall(run)}
     names |= {name.rpartition("/")[2] for name in names if "/" in name}
     return tuple(name for name in names if 2 < len(name) <= _MAX_NAME)
 

@@ -1,4 +1,4 @@
-"""The recommended manager: views within a token budget. Start with `manager`, then `view` and `selection`."""
+"""The recommended manager: views within a token budget. Start with `manager`, then `view`."""
 
 from minutebook.history.budget.manager import TokenBudgetManager
 

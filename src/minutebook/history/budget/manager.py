@@ -1,4 +1,4 @@
-"""The recommended manager: a view within a token budget that is cut rarely, what is used least first.
+"""The recommended manager: a view within a token budget that is cut rarely, the oldest and cheapest messages first.
 
 The messages are processed from left to right. When the view would exceed `max_tokens`, it is cut to the share `target`
 in one step. So cuts are rare, new messages never move an earlier cut, and between two cuts each view is the previous one
@@ -27,22 +27,20 @@ class PresetSettings(NamedTuple):
     """Maximum share of the limit that a cut leaves."""
     names: float
     """Share of the limit for the list of names."""
-    life: float
-    """Factor of the number of calls for which messages are kept."""
+    clear_all: bool
+    """Whether a cut clears all old results, not only as many as necessary."""
     early: float
     """After a cut, the next one is made when the view has grown by this multiple of the cheapest growth; 0 for at the limit."""
     clip: float
     """Share of the limit above which the output of a command or a search is clipped; 0 for never."""
-    calls: int
-    """A cut leaves tokens for at least this many calls of average size."""
     never_dearer: bool
     """Whether a cut leaves only as much as the savings so far can pay for."""
 
 
 PRESETS: Final[Mapping[str, PresetSettings]] = {
-    "balanced": PresetSettings(target=0.7, names=0.065, life=0.7, early=1.2, clip=0.03, calls=7, never_dearer=True),
-    "economy": PresetSettings(target=0.3, names=0.05, life=0.3, early=0.8, clip=0.02, calls=25, never_dearer=True),
-    "quality": PresetSettings(target=0.75, names=0.08, life=1.2, early=0.0, clip=0.0, calls=0, never_dearer=False),
+    "balanced": PresetSettings(target=0.5, names=0.065, clear_all=True, early=0.0, clip=0.03, never_dearer=True),
+    "economy": PresetSettings(target=0.14, names=0.05, clear_all=True, early=1.0, clip=0.02, never_dearer=True),
+    "quality": PresetSettings(target=0.7, names=0.08, clear_all=False, early=0.0, clip=0.0, never_dearer=False),
 }
 """Measured by replaying recorded sessions: see docs/decisions/0004-what-to-cut-first.md."""
 
@@ -51,11 +49,11 @@ PRESETS: Final[Mapping[str, PresetSettings]] = {
 class TokenBudgetManager(IncrementalManager):
     """Keep the view within a token budget.
 
-    Over budget, the view is cut. Old tool results are cleared, and old exchanges are dropped, those first that are least
-    likely to be used again: output of commands before listings, listings before files. The names in them are listed
-    in one message. Leading system messages, pins, the newest user message and the exchange that the model is about to
-    answer always stay. If the view is still too large, the results of that exchange are clipped, and the first user
-    message is dropped. If that is not enough, `curate` raises `CannotFit`.
+    Over budget, old tool results are cleared first, then the oldest whole turns are dropped, then the oldest exchanges of
+    the current turn, until the view has at most `target`. The names in what is left out are listed in one message. Leading
+    system messages, pins, the newest user message and the exchange that the model is about to answer always stay. If the
+    view is still too large, the results of that exchange are clipped, and the first user message is dropped. If that is
+    not enough, `curate` raises `CannotFit`.
 
     Raises:
         InvalidSetting: a setting is out of range.
@@ -66,8 +64,8 @@ class TokenBudgetManager(IncrementalManager):
     preset: Preset = "balanced"
     """`economy` cuts deeper and more often, and clips more: lower cost. `quality` keeps more, at a higher cost.
 
-    With `balanced` and `economy`, the views of a conversation do not cost more than its full history, with the typical
-    prices of prompt caches."""
+    With `balanced` and `economy`, a cut leaves only as much as the savings so far can pay for, at the typical prices of
+    prompt caches, and long output of commands and searches is clipped after the first cut."""
     target: float | None = None
     """Maximum share of `max_tokens` that remains after a cut. A lower target cuts deeper and less often. Default: the
     preset's."""

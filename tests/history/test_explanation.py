@@ -56,12 +56,12 @@ def test_explains_what_a_budget_clears_and_drops():
         call_message("d"),
         big("d"),
     ]
-    found = statuses(explain(chat, budget(target=0.9, preset="quality").curate(chat)))
+    found = statuses(explain(chat, budget(target=0.9).curate(chat)))
 
     assert found == [
-        (2, "dropped", f"over {BUDGET} tokens: an old exchange"),
-        (3, "dropped", f"over {BUDGET} tokens: an old exchange"),
-        (4, "dropped", f"over {BUDGET} tokens: an old exchange"),
+        (2, "dropped", f"over {BUDGET} tokens: one of the oldest turns"),
+        (3, "dropped", f"over {BUDGET} tokens: one of the oldest turns"),
+        (4, "dropped", f"over {BUDGET} tokens: one of the oldest turns"),
         (7, "cleared", f"over {BUDGET} tokens: an old tool result"),
         (9, "cleared", f"over {BUDGET} tokens: an old tool result"),
     ]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from minutebook.errors import CannotFit
 from minutebook.history.budget.account import READ, WRITE, CostAccount
-from minutebook.history.budget.tool_uses import is_output
+from minutebook.history.budget.tool_output import clipped_output, clipped_to_fit, is_output, share_of_each
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import IncrementalView, PreservedMessages, last_exchange
-from minutebook.history.names import MessageNames, NameRanking, frequent_names
-from minutebook.history.tool_results import NUMBERED_MARKER, cleared_result, with_middle_cut
-from minutebook.record.message import Message, call_ids, is_result, is_user, text_of
+from minutebook.history.names import MessageNames, NameRanking
+from minutebook.history.tool_results import NUMBERED_MARKER, cleared_result
+from minutebook.record.message import Message, call_ids, is_result, is_user
 from minutebook.record.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -25,14 +25,10 @@ _MESSAGES_READ: Final = 4
 _DROP_FACTOR: Final = 0.8
 """Factor of the target for a cut that drops messages. Such a cut invalidates the prompt cache from the first user message
 on, so it should be rare. Measured on recorded agent sessions, the lower target costs less at the same recall."""
-_MIN_CLIPPED_CHARACTERS: Final = 200
-"""Minimum length of a clipped result. A result that would be shorter is cleared instead."""
 _MIN_TARGET: Final = 0.08
 """Share of the limit that a cut may always leave, whatever the views have cost."""
 _MIN_OUTPUT_TOKENS: Final = 1_000
 """Output of a command or a search that has fewer tokens is not clipped."""
-_MAX_NAMES_LENGTH: Final = 600
-"""Maximum characters of the names that a clipped output lists."""
 
 
 class NameList(NamedTuple):
@@ -128,9 +124,7 @@ class BudgetView(IncrementalView):
             if not is_result(self.source[index]) or tokens <= max_tokens or index in pinned:
                 continue
             if is_output(self.source, index):
-                text = text_of(self.source[index])
-                note = f"the middle is left out; names in it: {frequent_names(text, _MAX_NAMES_LENGTH)}"
-                clipped = with_middle_cut(self.source[index], len(text) * max_tokens // tokens, note)
+                clipped = clipped_output(self.source[index], max_tokens / tokens)
                 if (clipped_tokens := self._counter.message(clipped)) < tokens:
                     self._replace(view_index, clipped, clipped_tokens)
                     notes[index] = self._note_of(NoteStatus.TRUNCATED, "long output of a command or a search")
@@ -393,29 +387,19 @@ class BudgetView(IncrementalView):
         ]
         result_tokens = [self._message_tokens[view_index] for view_index in view_indexes]
         other_tokens = self._tokens - sum(result_tokens)
-        share = _share(result_tokens, self._limit - other_tokens)
+        share = share_of_each(result_tokens, self._limit - other_tokens)
         notes = {}
         for max_tokens in (share, 0):  # the markers of cleared results can exceed their share: then all are cleared
             for view_index in view_indexes if self._tokens > self._limit else ():
                 index = self.indexes[view_index]
-                if self._message_tokens[view_index] > max_tokens and (clipped := self._clipped(index, max_tokens)):
+                if self._message_tokens[view_index] > max_tokens and (
+                    clipped := clipped_to_fit(self.source, index, max_tokens, self._tokens_of(index), self._counter)
+                ):
                     tokens = self._counter.message(clipped)
                     if tokens < self._message_tokens[view_index]:
                         self._replace(view_index, clipped, tokens)
                         notes[index] = self._note_of(NoteStatus.TRUNCATED, "larger than the tokens left")
         self.note(notes)
-
-    def _clipped(self, index: int, max_tokens: int) -> Message | None:
-        """The result with its middle cut out to fit `max_tokens`, or cleared; None if it cannot be made smaller."""
-        message = self.source[index]
-        length = len(text_of(message)) * max_tokens // max(1, self._tokens_of(index))
-        while length > _MIN_CLIPPED_CHARACTERS:
-            clipped = with_middle_cut(message, length)
-            if self._counter.message(clipped) <= max_tokens:
-                return clipped
-            length = length * 4 // 5
-        rewrite = cleared_result(self.source, index)
-        return rewrite[0] if rewrite else None
 
     def _replace(self, view_index: int, message: Message, tokens: int) -> None:
         self._tokens += tokens - self._message_tokens[view_index]
@@ -451,14 +435,3 @@ class BudgetView(IncrementalView):
                 name = "the exchange to be answered"
             parts.append((name, self.source.position_of(index), tokens))
         return [(name, position, tokens) for name, position, tokens in parts if position is not None]
-
-
-def _share(result_tokens: list[int], tokens_left: int) -> int:
-    """The largest maximum of tokens per result with which all results together fit in the tokens left."""
-    results_left = len(result_tokens)
-    for tokens in sorted(result_tokens):
-        if tokens * results_left > tokens_left:
-            return max(0, tokens_left) // results_left
-        tokens_left -= tokens
-        results_left -= 1
-    return max(result_tokens, default=0)

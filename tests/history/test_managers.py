@@ -311,7 +311,7 @@ BUDGET = 150
 
 
 def budget(**settings):
-    return TokenBudgetManager(BUDGET, **settings)
+    return TokenBudgetManager(BUDGET, **{"names": 0, **settings})
 
 
 def big(call, size=40):
@@ -320,11 +320,11 @@ def big(call, size=40):
 
 def test_over_budget_old_results_are_cleared_first():
     chat = [SYSTEM, user("go"), call_message("a"), big("a"), call_message("b"), big("b"), call_message("c"), big("c")]
-    view = budget(target=0.9).curate(chat)
+    view = budget(target=0.9, preset="quality").curate(chat)
 
     assert [message["content"] for message in view if message["role"] == "tool"] == [
-        "[cleared: 200 characters]",
-        "[cleared: 200 characters]",
+        "[cleared: 200 characters, message 3]",
+        "[cleared: 200 characters, message 5]",
         "word " * 40,
     ]
     assert len(view) == len(chat)
@@ -341,7 +341,7 @@ def test_then_the_oldest_turns_are_dropped_but_not_the_first_request():
         assistant("word " * 30),
         user("now"),
     ]
-    view = budget().curate(chat)
+    view = budget(target=0.5, preset="quality").curate(chat)
 
     assert texts(view) == ["be brief", "the task", "three", "word " * 30, "now"]
 

@@ -143,7 +143,7 @@ def clipped_newest_exchange(history: CompactionInput, share: float = 1.0) -> Fol
     exchange = Transcript(record[newest.start : newest.stop], counter=record.counter, broken="mark")
     tokens_left = int((history.limit - other_tokens) * share)
     try:
-        view = TokenBudgetManager(max(1, tokens_left), counter=record.counter).curate(exchange)
+        view = TokenBudgetManager(max(1, tokens_left), names=0, counter=record.counter).curate(exchange)
     except CannotFit:
         return None
     reason = "the newest tool results have more tokens than are left"

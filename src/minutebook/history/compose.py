@@ -107,19 +107,20 @@ class _DerivedTranscript:
         context: CurationContext,
     ) -> tuple[Transcript, tuple[NoteChain | None, ...]]:
         """Return the manager's current view of `source` as a transcript, with the view's notes."""
-        if not isinstance(manager, IncrementalManager) or manager.adds_messages:
+        if not isinstance(manager, IncrementalManager):
             curated = curated_view(manager, source, session, context)
             transcript = source.derive(curated, source.indexes_of(curated.origins))
             repaired = transcript.coherent()
             self.repairs = curated.repairs + transcript.repairs
             return repaired, curated.note_chains
         view = manager.current_view(source, session, context).final()
+        messages, indexes = view.rows()
         if self._transcript is None or self._view is not view or self._generation != view.generation:
-            self._transcript = source.derive(view.messages, view.indexes, skip_checks=True)
+            self._transcript = source.derive(messages, indexes, skip_checks=True)
             self._view, self._generation = view, view.generation
         else:
-            for view_index in range(len(self._transcript), len(view.messages)):
-                self._transcript.append_from(view.indexes[view_index], view.messages[view_index])
+            for view_index in range(len(self._transcript), len(messages)):
+                self._transcript.append_from(indexes[view_index], messages[view_index])
         return self._transcript, (view.note_chain,)
 
 

@@ -104,13 +104,20 @@ class IncrementalView(ABC):
         """The view to send: this one, or a copy if it has to be changed for this call only."""
         return self
 
+    def rows(self) -> tuple[Sequence[Message], Sequence[int | None]]:
+        """The messages to send and the index in the source of each; None for a message that is not in the source."""
+        return self.messages, self.indexes
+
     def to_curated(self) -> Curated:
         """A new list of the messages with their origins."""
         record_positions = self.source.record_positions
+        messages, indexes = self.rows()
         origins = (
-            self.indexes.copy() if record_positions is None else [record_positions[index] for index in self.indexes]
+            list(indexes)
+            if record_positions is None
+            else [None if index is None else record_positions[index] for index in indexes]
         )
-        return Curated(self.messages, origins, (self.note_chain,))
+        return Curated(messages, origins, (self.note_chain,))
 
     def view_index(self, index: int) -> int:
         """The index in the view of a message of the source, or where it would be inserted."""
@@ -121,7 +128,7 @@ class IncrementalView(ABC):
         notes_by_position = {
             position: note for index, note in notes.items() if (position := self.source.position_of(index)) is not None
         }
-        if notes_by_position:
+        if notes:  # also if only added messages were changed, because a new link marks a cut
             self.note_chain = NoteChain(notes_by_position, self.note_chain)
 
 
@@ -156,11 +163,6 @@ class IncrementalManager(ContextualManager):
     """Base class of managers whose views are cached with the transcript and updated as it grows."""
 
     __slots__ = ()
-
-    @property
-    def adds_messages(self) -> bool:
-        """Whether views may have messages that are not in the record. They are added by `IncrementalView.to_curated`."""
-        return False
 
     def curate(
         self,

@@ -22,6 +22,8 @@ from minutebook.record.transcript import Transcript
 
 CLEARED_MARKER: Final = "[cleared: {characters} characters]"
 """Text that replaces a tool result; `{characters}` is its length."""
+NUMBERED_MARKER: Final = "[cleared: {characters} characters, message {position}]"
+"""The same with the position of the result in the record."""
 
 
 def with_truncated_text(message: Message, max_length: int, suffix: str) -> Message:
@@ -48,10 +50,10 @@ def with_truncated_text(message: Message, max_length: int, suffix: str) -> Messa
     return {**message, "content": parts or ""}  # providers reject an empty list
 
 
-def with_middle_cut(message: Message, max_length: int) -> Message:
+def with_middle_cut(message: Message, max_length: int, note: str = "cut here to fit") -> Message:
     """The message as text of at most `max_length` characters: its start, a marker with the full length, and its end."""
     text = text_of(message)
-    marker = f"\n[… {len(text):,} characters in all, cut here to fit …]\n"
+    marker = f"\n[… {len(text):,} characters in all, {note} …]\n"
     kept_length = max(0, max_length - len(marker))
     start_length = kept_length * 2 // 3
     end_length = kept_length - start_length
@@ -157,7 +159,9 @@ def cleared_result(source: Transcript, index: int, *, marker: str = CLEARED_MARK
     if not is_result(message):
         return None
     text = text_of(message)
-    marker_text = marker.format(characters=len(text))
+    position = source.position_of(index)
+    marker = CLEARED_MARKER if position is None and marker == NUMBERED_MARKER else marker
+    marker_text = marker.format(characters=len(text), position=position)
     if len(text) <= len(marker_text) and not has_media(message):
         return None
     return {**message, "content": marker_text}, ViewNote(NoteStatus.CLEARED, "an old tool result")

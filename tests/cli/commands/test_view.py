@@ -74,7 +74,7 @@ def test_managers_compose_in_their_order(run: Run, session: Path) -> None:
         ("tool_result_clearer", "ToolResultClearer(keep=3"),
         ("tool_stripper:1", "ToolStripper(preserve_turns=1"),
         ("active_tools:read_file", "ActiveToolsManager(active=frozenset({'read_file'})"),
-        ("token_budget:max_tokens=9_000,target=0.4", "TokenBudgetManager(max_tokens=9000, target=0.4"),
+        ("token_budget:max_tokens=9_000,target=0.4", "TokenBudgetManager(max_tokens=9000, preset='balanced', target=0.4"),
     ],
 )  # fmt: skip
 def test_every_manager_has_a_name(run: Run, session: Path, text: str, made: str) -> None:

@@ -27,7 +27,7 @@ _DROP_FACTOR: Final = 0.8
 on, so it should be rare. Measured on recorded agent sessions, the lower target costs less at the same recall."""
 _MIN_TARGET: Final = 0.08
 """Share of the limit that a cut may always leave, whatever the views have cost."""
-_MIN_OUTPUT_TOKENS: Final = 1_000
+MIN_OUTPUT_TOKENS: Final = 1_000
 """Output of a command or a search that has fewer tokens is not clipped."""
 
 
@@ -115,7 +115,7 @@ class BudgetView(IncrementalView):
         Later answers hardly use it, so it is not worth a large share of the window. Before the first cut nothing is
         clipped, because a record that fits is sent unchanged.
         """
-        max_tokens = max(_MIN_OUTPUT_TOKENS, int(self._settings.clip * self._limit))
+        max_tokens = max(MIN_OUTPUT_TOKENS, int(self._settings.clip * self._limit))
         pinned = self.preserved.pinned(self.source)
         notes = {}
         for index in reversed(self.source.exchange_of(self.seen - 1)):

@@ -6,6 +6,7 @@ from operator import is_
 
 from minutebook.errors import CannotFit
 from minutebook.history.budget import TokenBudgetManager
+from minutebook.history.budget.view import MIN_OUTPUT_TOKENS
 from minutebook.history.curation import NoteStatus
 from minutebook.history.explanation import changed_messages, folds_of_added
 from minutebook.history.protocol import HistoryManager
@@ -42,6 +43,8 @@ class ViewReplay:
         self._base: ViewBase | None = None
         self._fold_count = 0
         self._has_clipped_results = False
+        self._checked_length = 0
+        """Number of messages that are known not to be long results."""
 
     def request(self) -> None:
         """Add the request for the record as it is now."""
@@ -59,26 +62,30 @@ class ViewReplay:
         if self._base is None or self._last is None or not _is_continued(self._last, view):
             self._base = view_base(view)
             self._has_clipped_results = any(run.status is NoteStatus.TRUNCATED for run in self._base.runs)
-        self._last, self._fold_count = view, len(folds)
+        self._last, self._fold_count, self._checked_length = view, len(folds), len(record)
         self._series.add(len(record), self._base, folds=frozenset(fold.id for fold in folds))
 
     def _fits_without_cut(self, base: ViewBase, fold_count: int) -> bool:
         """Whether the view is known to be the last one with all new messages appended.
 
-        A `TokenBudgetManager` cuts only above its limit. This saves the checks of a whole view at every request.
+        A `TokenBudgetManager` without an early trigger cuts only above its limit, and clips only long results, after the
+        first cut. This saves the checks of a whole view at every request.
         """
         manager, record = self._manager, self._record
         if (
             type(manager) is not TokenBudgetManager
-            or manager.names
+            or manager.settings.early
             or record.findings
             or fold_count != self._fold_count
+            or self._has_clipped_results
         ):
             return False
-        if self._has_clipped_results:
-            return False
         sums = self._series.token_sums
-        return base.tokens + sums[len(record)] - sums[base.length] <= manager.max_tokens - manager.reserve
+        new_tokens = (sums[index + 1] - sums[index] for index in range(self._checked_length, len(record)))
+        if base.runs and manager.settings.clip and any(tokens >= MIN_OUTPUT_TOKENS for tokens in new_tokens):
+            return False
+        self._checked_length = len(record)
+        return base.tokens + sums[len(record)] - sums[base.length] <= manager.threshold
 
 
 def _is_continued(last: View, view: View) -> bool:

@@ -14,7 +14,8 @@ from minutebook.cli.options import database_options, emit, json_option
 @database_options()
 @json_option("Print the conversation as JSON. Example: minutebook rewind order-17 4 --json")
 def command(database: Database, conversation: str, position: int) -> None:
-    """Hide the messages of conversation ID from position TO on, as numbered by show. The next message follows TO.
+    """Hide the messages of conversation ID from position TO on, as numbered by show. The next message follows
+    the one before TO.
 
     Models no longer get the hidden messages. They stay in the record, and show prints them. To show them to models again,
     use undo with the id of the fold that show prints.

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from minutebook.compaction.fact_ledger import DEFAULT_WEIGHTS, FactKey, FactKeys, facts_in
 from minutebook.compaction.summarizer import SummaryRequest, paragraphs, quotation, request_summary, summarize_in_chunks
-from minutebook.errors import SummaryRejected
+from minutebook.errors import InvalidSetting
 from minutebook.planning.events import SummarizeStep
 from minutebook.planning.task_history import DEFAULT_KEEP_TOKENS, Turn
 from minutebook.planning.tools import MAX_SUMMARY_CHARACTERS, require_step
@@ -168,13 +168,14 @@ async def auto_summarize_step(
 
     Raises:
         ToolValidationError: there is no such step.
-        SummaryRejected: the step has no turns, or the model wrote no usable summary in two attempts. Nothing was changed.
+        InvalidSetting: the step has no turns.
+        SummaryRejected: the model wrote no usable summary in two attempts. Nothing was changed.
     """
     history, step = require_step(session, step_id)
     messages = [turn.message() for turn in history.turns_of(step_id)]
     parts = paragraphs(messages, tool_details=True)
     if not parts:
-        raise SummaryRejected("would replace nothing: the step has no turns")
+        raise InvalidSetting("step_id", step_id, "a step that has turns; this one has none to summarize")
     request = SummaryRequest(messages, max_tokens=_MAX_TOKENS)
 
     async def ask(question: str) -> Any:

@@ -78,8 +78,8 @@ class LabInput:
             click.echo(f"skipped {len(self.skipped) - 3:,} more files that cannot be read", err=True)
 
 
-def lab_input(function: Callable[..., Any]) -> Callable[..., Any]:
-    """PATH… and the options of a replay. The command is called with `given`, a `LabInput`."""
+def lab_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """PATH… and the options of a replay. The command is called with `lab_input`, a `LabInput`."""
 
     @click.argument("paths", metavar="PATH…", nargs=-1, required=True, callback=_existing_paths)
     @count_option(
@@ -103,8 +103,8 @@ def lab_input(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*arguments: Any, max_tokens: int, **options: Any) -> Any:
         names = ("paths", "min_messages", "jobs", "model", "tenant")
-        given = LabInput(budget=max_tokens, **{name: options.pop(name) for name in names})
-        return function(*arguments, given=given, **options)
+        lab_input = LabInput(budget=max_tokens, **{name: options.pop(name) for name in names})
+        return function(*arguments, lab_input=lab_input, **options)
 
     return call  # fmt: skip
 

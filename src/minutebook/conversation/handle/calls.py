@@ -71,7 +71,7 @@ class ConversationCalls(ConversationRecord):
     async def _minutes_to_answer(self, number: int | None) -> SentRequest | Document | None:
         """The minutes that get the usage of an answer: of the newest view that has none, or of the request with this number."""
         newest = self._unanswered_request
-        if number is None or (newest is not None and newest.call.number == number):
+        if number is None or (newest is not None and newest.settings.number == number):
             return newest
         return (await find_request(self.store, self.id, number))[1]
 

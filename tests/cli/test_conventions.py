@@ -218,7 +218,7 @@ def test_every_documented_exit_code_is_produced(launch: Launch, tmp_path: Path, 
     good, bad, taken = tmp_path / "good.json", tmp_path / "bad.json", tmp_path / "taken.jsonl"
     good.write_text(json.dumps(whole))
     bad.write_text(json.dumps(broken))
-    taken.write_text("\n".join(json.dumps({"id": "same", "messages": talk(turns)}) for turns in (2, 1)))
+    taken.write_text("\n".join(json.dumps({"id": "same", "messages": messages}) for messages in (talk(2), whole)))
     runs = {
         0: ("check", good),
         1: ("import", taken, "--db", tmp_path / "chat.db"),

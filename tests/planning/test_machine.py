@@ -218,7 +218,7 @@ class Planning(RuleBasedStateMachine):
         if not self.session.query(TaskHistory).latest():
             return
 
-        data = PlanChanges().data(self.session)
+        data = PlanChanges("plan").data(self.session)
         again = Session(session_id=self.session.session_id)
         restore_plan(again, json.loads(json.dumps(data)))
 

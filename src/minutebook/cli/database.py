@@ -119,16 +119,16 @@ async def probe(store: ConversationStore) -> None:
     Raises:
         StoreUnavailable: one of them failed.
     """
-    own = store.for_tenant("minutebook db init")
+    test_store = store.for_tenant("minutebook db init")
     name = str(uuid4())
     entry = ConversationEntry(MessageRole.USER, "a test of minutebook db init", uuid4(), 0, datetime.now(UTC))
-    await own.append(name, [entry])
+    await test_store.append(name, [entry])
     try:
-        loaded = await own.load(name)
+        loaded = await test_store.load(name)
         if loaded.entries != (entry,):
             raise StoreDamaged(type(store).__name__, "a message that was written could not be read")
     finally:
-        await own.backend.remove_expired(name, datetime.now(UTC) + timedelta(days=1))
+        await test_store.backend.remove_expired(name, datetime.now(UTC) + timedelta(days=1))
 
 
 def store_of(url: str | None, tenant: str) -> ConversationStore:
@@ -157,8 +157,8 @@ def file_of(store: ConversationStore) -> Path | None:
 def postgres_of(store: ConversationStore) -> "PostgresStore | None":
     """The store, without its encryption, if it is on PostgreSQL. The driver is imported only then."""
     module = sys.modules.get("minutebook.store.postgres.store")
-    stored_in = getattr(store, "inner", store)
-    return stored_in if module is not None and isinstance(stored_in, module.PostgresStore) else None
+    unencrypted = getattr(store, "inner", store)
+    return unencrypted if module is not None and isinstance(unencrypted, module.PostgresStore) else None
 
 
 def require_file(path: Path) -> Path:

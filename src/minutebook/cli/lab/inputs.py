@@ -67,9 +67,9 @@ class LabInput:
     def require_sessions(self, report: Report) -> None:
         """Raise `MissingSetting` if no session was replayed."""
         if not report.sessions:
-            read = f"; {len(self.skipped)} files could not be read" if self.skipped else ""
-            advice = f"no session has {self.min_messages:,} messages or more{read}; use a smaller --min-messages"
-            raise MissingSetting("sessions", advice)
+            unread = f" ({len(self.skipped):,} files could not be read)" if self.skipped else ""
+            advice = "use a smaller --min-messages" if self.min_messages > 1 else "pass a path that has sessions"
+            raise MissingSetting(f"a session with {self.min_messages:,} or more messages{unread}", advice)
 
     def print_skipped(self) -> None:
         for error in self.skipped[:3]:

@@ -20,6 +20,8 @@ EXAMPLES = [
     (errors.InvalidSetting("turns", -1, "0 or more"), "turns=-1: expected 0 or more"),
     (errors.MissingSetting("bus", "pass bus= or session="), "bus is missing; pass bus= or session="),
     (errors.InvalidMessage("content", "is missing", 3), "message 3: content is missing"),
+    (errors.InvalidMessage("", "is of type int", 3), "message 3 is of type int"),
+    (errors.InvalidMessage("role", "is unknown; use user", value="bot"), "message: role 'bot' is unknown; use user"),
     (
         errors.BrokenConversation(["a", "b"]),
         "a; b. Append the missing message first, call repair(), or accept it with Transcript(broken='mark')",

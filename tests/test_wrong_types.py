@@ -137,7 +137,7 @@ def test_the_methods_of_a_conversation_say_what_they_expect(call, message):
 def test_what_is_no_message_is_not_appended(given):
     with Conversation() as chat:
         with pytest.raises(
-            InvalidMessage, match=r"expected text, a chat message|is text in a list|use system, developer"
+            InvalidMessage, match=r"expected text, a chat message|is text; in a list|use system, developer"
         ):
             chat.append(given)
         assert len(chat) == 0

@@ -68,16 +68,20 @@ class MissingSetting(MinutebookError, ValueError):
 class InvalidMessage(MinutebookError, ValueError):
     """A field of a message is missing or has the wrong type.
 
-    `path` is the field (`tool_calls[0].function.name`), `index` the message's index in the list, if known.
+    `path` is the field (`tool_calls[0].function.name`), or empty for the message itself. `index` is the message's index in
+    the list, if known, and `value` the text in the field, if it helps. `problem` never quotes the message.
     """
 
     path: str
     problem: str
     index: int | None = None
+    value: str | None = None
 
     def __str__(self) -> str:
-        where = "message" if self.index is None else f"message {self.index}"
-        return f"{where}: {self.path} {self.problem}"
+        message = "message" if self.index is None else f"message {self.index}"
+        field_name = f": {self.path}" if self.path else ""
+        value = "" if self.value is None else f" {self.value!r}"
+        return f"{message}{field_name}{value} {self.problem}"
 
 
 class BrokenConversation(MinutebookError, ValueError):

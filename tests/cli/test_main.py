@@ -98,7 +98,7 @@ def test_an_empty_folder_is_an_error_and_no_traceback(run: Run, tmp_path: Path) 
 
     assert result.exit_code == 3
     assert result.stderr.startswith(
-        f"error: {tmp_path}: the folder has no file of conversations; expected a name that "
+        f"error: {tmp_path}: the folder has no conversation files; supported extensions: .json, "
     )
 
 

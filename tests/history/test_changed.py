@@ -135,7 +135,7 @@ def test_a_change_needs_a_reason(because):
 
 
 def test_a_change_needs_a_message():
-    with pytest.raises(InvalidMessage, match="is a str; expected a mapping"):
+    with pytest.raises(InvalidMessage, match="is of type str; expected a mapping"):
         Changed("hi", because="shortened")
 
 

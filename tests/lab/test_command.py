@@ -182,7 +182,7 @@ def test_a_difference_names_the_lines_that_only_one_policy_missed(sessions: Path
 def test_equal_policies_do_not_differ(sessions: Path) -> None:
     result = lab("diff", "token_budget", "token_budget:target=0.5", sessions, "--max-tokens", "3000", "--jobs", "1")
 
-    assert "sent the same in every session" in result.output
+    assert "have the same cost and misses in every session" in result.output
 
 
 def test_one_policy_cannot_be_compared_with_itself(chat: Path) -> None:

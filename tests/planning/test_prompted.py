@@ -110,7 +110,7 @@ def test_a_turn_cannot_end_its_own_quotation():
 def test_a_step_that_is_not_there_or_has_nothing_is_refused():
     with pytest.raises(ToolValidationError, match="no step 9"):
         summed_up(at_work(), say("x"), step_id=9)
-    with pytest.raises(SummaryRejected, match="nothing"):
+    with pytest.raises(InvalidSetting, match="step_id=2: expected a step that has turns"):
         summed_up(at_work(), say("x"), step_id=2)
 
 

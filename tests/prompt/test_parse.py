@@ -79,11 +79,11 @@ def test_a_flood_of_problems_and_a_long_answer_are_cut_short_in_the_message_only
         (Colour, "RED", 'it: is "RED"; expected "red" or "blue"'),
         (datetime, "soon", 'it: is "soon"; expected text in the format date-time'),
         (list[int], {"a": 1}, "it: is an object; expected a list"),
-        (tuple[int, str], [1], "it: is a list of 1; expected a list of 2"),
+        (tuple[int, str], [1], "it: is a list of 1 item; expected a list of 2 items"),
         (set[int], [1, 1], "it: has the same item twice; remove one"),
         (dict[str, int], {"a b": "c"}, 'it["a b"]: is "c"; expected a whole number'),
         (dict[Colour, int], {"green": 1}, 'it.green: is "green"; expected "red" or "blue"'),
-        (int | str | None, [], "it: is a list of 0; expected a whole number or text or null"),
+        (int | str | None, [], "it: is a list of 0 items; expected a whole number or text or null"),
         (Tree, 1, "it: is 1; expected an object (Tree)"),
         (Tree | None, {"name": 1}, "it.name: is 1; expected text"),
     ],
@@ -279,8 +279,8 @@ def test_braces_and_quotes_in_strings_are_part_of_the_string():
     [
         ("I do not know.", "the value: contains no JSON object"),
         ("", "the value: contains no JSON object"),
-        ("[1, 2]", "the value: is a list of 2; expected an object (Tree)"),
-        (f'{FENCE}json\n[{{"name": "a"}}]\n{FENCE}', "the value: is a list of 1; expected an object (Tree)"),
+        ("[1, 2]", "the value: is a list of 2 items; expected an object (Tree)"),
+        (f'{FENCE}json\n[{{"name": "a"}}]\n{FENCE}', "the value: is a list of 1 item; expected an object (Tree)"),
         ('{"name": NaN}', "the value: is not JSON: NaN is not JSON"),
         (
             '{"name": "a", "next": {"name": "b"}',
@@ -320,7 +320,7 @@ def test_arguments_of_a_tool_are_refused_with_the_same_words():
     )
     with pytest.raises(ToolValidationError, match="the value: is not JSON: Expecting"):
         parse_arguments(Step, "title: a", "add_step")
-    with pytest.raises(ToolValidationError, match="the value: is a list of 0; expected an object"):
+    with pytest.raises(ToolValidationError, match="the value: is a list of 0 items; expected an object"):
         parse_arguments(Step, "[]", "add_step")
 
 
@@ -333,5 +333,5 @@ def test_what_has_no_json_form_is_not_written():
         json_data([object()])
     with pytest.raises(UnsupportedType, match="the key 1 has type int"):
         json_data({1: 2})
-    with pytest.raises(ValueError, match="a number for JSON=nan: expected a finite number"):
+    with pytest.raises(ValueError, match="value=nan: expected a finite number"):
         json_data(float("nan"))

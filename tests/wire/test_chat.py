@@ -173,10 +173,10 @@ def test_a_changed_field_takes_precedence_over_the_original_message():
         ({"role": "tool", "content": "x"}, "message 3: tool_call_id is missing"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}, r"tool_calls\[0\].id is missing"),
         ({"role": "assistant", "tool_calls": [{"id": "a"}]}, r"tool_calls\[0\].function.name is missing"),
-        ({"role": "user", "content": 3}, "content is a int"),
-        ({"content": "x"}, "role is None"),
-        ({"role": "narrator", "content": "x"}, "role is 'narrator'"),
-        ("hello", "is a str"),
+        ({"role": "user", "content": 3}, "content is of type int"),
+        ({"content": "x"}, "role is missing"),
+        ({"role": "narrator", "content": "x"}, "role 'narrator' is unknown"),
+        ("hello", "message 3 is of type str"),
     ],
 )
 def test_the_error_for_an_invalid_message_names_field_and_problem(message, problem):
@@ -187,7 +187,7 @@ def test_the_error_for_an_invalid_message_names_field_and_problem(message, probl
 def test_the_error_for_an_unknown_role_lists_the_valid_ones():
     with pytest.raises(InvalidMessage) as caught:
         entry_of({"role": "narrator", "content": "x"}, sequence=5)
-    assert str(caught.value) == "message 5: role is 'narrator'; use system, developer, user, assistant or tool"
+    assert str(caught.value) == "message 5: role 'narrator' is unknown; use system, developer, user, assistant or tool"
 
 
 @pytest.mark.parametrize(

@@ -161,11 +161,12 @@ def test_a_changed_result_is_sent_changed_with_its_cache_mark():
 @pytest.mark.parametrize(
     ("given_input", "problem"),
     [
-        (b"hi", "is a bytes"),
-        (17, "is a int"),
-        (["hi"], "is text in a list"),
-        ([None], "message 0: it is a NoneType"),
-        ({"content": "hi"}, "role is None"),
+        (b"hi", "message is of type bytes"),
+        (17, "message is of type int"),
+        (["hi"], "message 0 is text"),
+        ([None], "message 0 is of type NoneType"),
+        ({"content": "hi"}, "role is missing"),
+        ({"role": 3, "content": "hi"}, "role is of type int"),
         ({"role": "user", "parts": []}, "parts is empty"),
         (
             {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f"}]},

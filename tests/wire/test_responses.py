@@ -207,7 +207,7 @@ def test_an_invalid_value_under_the_items_key_does_not_raise(value):
         ({"type": "function_call", "call_id": "c", "name": "f"}, "arguments"),
         ({"type": "function_call_output", "call_id": "c"}, "output"),
         ({}, "type"),
-        ("words", "it"),
+        ("words", ""),
     ],
 )
 def test_the_error_for_an_invalid_item_names_field_and_index(item, path):

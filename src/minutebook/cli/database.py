@@ -119,16 +119,16 @@ async def probe(store: ConversationStore) -> None:
     Raises:
         StoreUnavailable: one of them failed.
     """
-    own = store.for_tenant("minutebook db init")
+    test_store = store.for_tenant("minutebook db init")
     name = str(uuid4())
     entry = ConversationEntry(MessageRole.USER, "a test of minutebook db init", uuid4(), 0, datetime.now(UTC))
-    await own.append(name, [entry])
+    await test_store.append(name, [entry])
     try:
-        loaded = await own.load(name)
+        loaded = await test_store.load(name)
         if loaded.entries != (entry,):
             raise StoreDamaged(type(store).__name__, "a message that was written could not be read")
     finally:
-        await own.backend.remove_expired(name, datetime.now(UTC) + timedelta(days=1))
+        await test_store.backend.remove_expired(name, datetime.now(UTC) + timedelta(days=1))
 
 
 def store_of(url: str | None, tenant: str) -> ConversationStore:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import click
 
-from minutebook.formats.source import CONVERSATION_ENDINGS
+from minutebook.formats.source import CONVERSATION_EXTENSIONS
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -54,7 +54,7 @@ class InputFile:
 def conversation_files(function: Callable[..., Any]) -> Callable[..., Any]:
     """FILE… and `--from`: the command is called with `files`, a list of `InputFile`, and `from_format`.
 
-    Patterns are expanded. For a folder, the list has all its files with a known ending, also those in subfolders.
+    Patterns are expanded. For a folder, the list has all its files with a known extension, also those in subfolders.
     """
 
     @click.argument("files", metavar="FILE|FOLDER|-…", nargs=-1, required=True, type=click.Path(allow_dash=True))
@@ -74,15 +74,13 @@ def _input_files(name: str) -> list[InputFile]:
     """The file, or the files of the folder.
 
     Raises:
-        FileNotFoundError: the folder has no file with a known ending.
+        FileNotFoundError: the folder has no file with a known extension.
     """
     if name == "-" or not Path(name).is_dir():
         return [InputFile(name)]
-    paths = sorted(str(path) for path in Path(name).rglob("*") if path.name.endswith(CONVERSATION_ENDINGS))
+    paths = sorted(str(path) for path in Path(name).rglob("*") if path.name.endswith(CONVERSATION_EXTENSIONS))
     if not paths:
-        problem = (
-            f"the folder has no file of conversations; expected a name that ends with {', '.join(CONVERSATION_ENDINGS)}"
-        )
+        problem = f"the folder has no conversation files; supported extensions: {', '.join(CONVERSATION_EXTENSIONS)}"
         raise FileNotFoundError(errno.ENOENT, problem, name)
     return [InputFile(path, name) for path in paths if Path(path).is_file()]
 
@@ -165,7 +163,9 @@ def confirm(question: str, *, yes: bool) -> None:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise click.UsageError("stdin has no answer; --yes confirms, --dry-run shows what would change.") from None
+        raise click.UsageError(
+            "stdin is not a terminal, so it cannot answer; use --yes to confirm, or --dry-run to see what would change."
+        ) from None
     if not confirmed:
         raise click.Abort
 

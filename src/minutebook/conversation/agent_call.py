@@ -56,7 +56,7 @@ class AgentCall(ModelCall):
     def __init__(
         self,
         store: ConversationStore,
-        call: CallSettings,
+        settings: CallSettings,
         loaded: LoadedConversation | None,
         new_messages: Sequence[Message],
         *,
@@ -65,11 +65,11 @@ class AgentCall(ModelCall):
         source: ViewSource | None = None,
     ) -> None:
         """`has_stored_question`: an earlier attempt has stored the new messages. `loaded` never contains them."""
-        super().__init__(store, call, loaded, new_messages, source=source)
+        super().__init__(store, settings, loaded, new_messages, source=source)
         self._new_id = new_id
         self._has_stored_question = has_stored_question
-        manager = self._manager if call.fails_open else call.policy.manager
-        self.manager: HistoryManager = manager if call.policy.mode == "on" else PassthroughManager()
+        manager = self._manager if settings.fails_open else settings.policy.manager
+        self.manager: HistoryManager = manager if settings.policy.mode == "on" else PassthroughManager()
         """The agent's manager. In shadow mode it leaves nothing out: what would be pruned is only computed."""
 
     def _source(self, loaded: LoadedConversation | None, new_messages: Sequence[Message]) -> ViewSource:
@@ -78,14 +78,14 @@ class AgentCall(ModelCall):
     @property
     def max_tokens(self) -> int | None:
         """The token budget of a request's messages; None for no limit."""
-        return self._view_builder.max_tokens if self.call.policy.mode == "on" else None
+        return self._view_builder.max_tokens if self.settings.policy.mode == "on" else None
 
     def compactor(self, *, store_folds: bool) -> Compactor | None:
         """The compaction to run before each request; None if the policy has none."""
-        if not compacts(self.call.policy):
+        if not compacts(self.settings.policy):
             return None
         save_fold = self._save_fold if store_folds else None
-        return self.call.policy.compaction(self.source.folds, save_fold, tenant=self._store.tenant)
+        return self.settings.policy.compaction(self.source.folds, save_fold, tenant=self._store.tenant)
 
     async def begin(self, *, documents: Sequence[NewDocument] = (), recipient: str | None = None) -> None:
         """Store the new messages, unless an earlier attempt did."""
@@ -101,7 +101,7 @@ class AgentCall(ModelCall):
         if not isinstance(event, ViewBuilt):
             return None
         view = event.view
-        if self.call.policy.mode != "on":
+        if self.settings.policy.mode != "on":
             try:
                 view = self._view_builder.view(event.view.record, ())
             except CannotFit:
@@ -109,8 +109,8 @@ class AgentCall(ModelCall):
         question_position, stored_positions = self.length - 1, self.source.positions
         new_count = len(view.record) - len(stored_positions)
         positions = [*stored_positions, *range(question_position, question_position + new_count)]
-        call = replace(self.call, request_id=self._new_id())
-        self.requests.append(self._request(call, view, event.view, positions))
+        settings = replace(self.settings, request_id=self._new_id())
+        self.requests.append(self._request(settings, view, event.view, positions))
         return self.request
 
     def _note_answer(self, start: int) -> None:
@@ -161,7 +161,7 @@ class RunRecord(AgentCall):
     def __init__(
         self,
         store: ConversationStore,
-        call: CallSettings,
+        settings: CallSettings,
         source: ViewSource,
         *,
         version: int,
@@ -170,7 +170,7 @@ class RunRecord(AgentCall):
         first_entries: Sequence[ConversationEntry] = (),
     ) -> None:
         """`first_entries` are at the end of the source and not stored yet; they are stored with the first save."""
-        super().__init__(store, call, None, (), new_id=lambda: "", source=source)
+        super().__init__(store, settings, None, (), new_id=lambda: "", source=source)
         self.version, self.last_request = version, last_request
         self._recipient = recipient
         self._first_entries = tuple(first_entries)
@@ -182,7 +182,7 @@ class RunRecord(AgentCall):
         self._open_storage()
 
     def _open_storage(self) -> None:
-        self._fold_storage = FoldStorage(self._store, self.call.conversation, self.source.folds)
+        self._fold_storage = FoldStorage(self._store, self.settings.conversation, self.source.folds)
         self._compactor = self.compactor(store_folds=True)
 
     async def restore_plan(self, session: SessionProtocol) -> None:
@@ -195,11 +195,11 @@ class RunRecord(AgentCall):
 
     @property
     def _calls_id(self) -> str:
-        return f"calls-{conversation_digest(self.call.conversation)}"
+        return f"calls-{conversation_digest(self.settings.conversation)}"
 
     @property
     def _plan_id(self) -> str:
-        return f"plan-{conversation_digest(self.call.conversation)}"
+        return f"plan-{conversation_digest(self.settings.conversation)}"
 
     @property
     def record(self) -> Transcript:
@@ -211,7 +211,7 @@ class RunRecord(AgentCall):
         if len(self.record) == self._stored_length:
             return self.source
         messages = self.record[: self._stored_length]
-        source = ViewSource(None, messages, counter=self.call.counter, whole_record=True)
+        source = ViewSource(None, messages, counter=self.settings.counter, whole_record=True)
         source.folds = tuple(fold for fold in self.source.folds if fold.stop <= self._stored_length)
         source.set_pins(self.record.pins)
         return source
@@ -233,18 +233,18 @@ class RunRecord(AgentCall):
         """Store the minutes of the next request, and return its number."""
         for _ in range(_ATTEMPTS):
             number = self.last_request + 1
-            call = replace(self.call, request_id=request_id(self.call.conversation, number), number=number)
-            request = self._request(call, view, view, self.source.positions)
+            settings = replace(self.settings, request_id=request_id(self.settings.conversation, number), number=number)
+            request = self._request(settings, view, view, self.source.positions)
             try:
                 await self._put_documents([request.document(self._stored_length)])
             except DocumentExists:  # another process has taken the number
-                self.last_request = await last_request_number(self._store, self.call.conversation)
+                self.last_request = await last_request_number(self._store, self.settings.conversation)
                 continue
             self.last_request = number
             self.requests = [request]
             return number
         raise DocumentExists(
-            "request", request_id(self.call.conversation, self.last_request + 1), self.call.conversation
+            "request", request_id(self.settings.conversation, self.last_request + 1), self.settings.conversation
         )
 
     async def begin_tools(self, message: Message) -> None:
@@ -282,7 +282,7 @@ class RunRecord(AgentCall):
             BrokenConversation: another process has appended messages that these do not fit.
         """
         if entries:
-            self._batches.append(_Batch(f"{self.call.run_id}-{uuid4().hex}", (*self._first_entries, *entries)))
+            self._batches.append(_Batch(f"{self.settings.run_id}-{uuid4().hex}", (*self._first_entries, *entries)))
             self._first_entries = ()
         while self._batches:
             append = asyncio.ensure_future(self._append(self._batches[0], session))
@@ -300,12 +300,12 @@ class RunRecord(AgentCall):
         for _ in range(_ATTEMPTS):
             try:
                 self.version = await self._store.append(
-                    self.call.conversation,
+                    self.settings.conversation,
                     batch.entries,
                     recipient=None if self.version else self._recipient,
                     expected_version=self.version,
                     idempotency_key=batch.key,
-                    lease=self.call.lease,
+                    lease=self.settings.lease,
                     documents=[*self._documents(), *documents],
                 )
             except VersionConflict:  # another process has appended without the lease
@@ -318,7 +318,7 @@ class RunRecord(AgentCall):
             self.source.positions += range(len(self.source.positions), self._stored_length)
             return
         raise VersionConflict(
-            self.call.conversation, (await self._store.header(self.call.conversation)).version, self.version
+            self.settings.conversation, (await self._store.header(self.settings.conversation)).version, self.version
         )
 
     def _documents(self) -> list[NewDocument]:
@@ -329,9 +329,9 @@ class RunRecord(AgentCall):
 
     async def _reload(self) -> None:
         """Read the record again, and append the messages that are not stored yet to it."""
-        loaded = await self._store.load(self.call.conversation)
+        loaded = await self._store.load(self.settings.conversation)
         unsaved = [entry_to_provider_message(entry) for batch in self._batches for entry in batch.entries]
-        self.source = ViewSource(loaded, unsaved, counter=self.call.counter, whole_record=True)
+        self.source = ViewSource(loaded, unsaved, counter=self.settings.counter, whole_record=True)
         self.version, self._stored_length = loaded.conversation.version, loaded.conversation.length
         if self.requests and "usage" in self.request.outcome:
             self.request.outcome["answer"] = self._stored_length

@@ -314,7 +314,7 @@ class CallSettings:
 class SentRequest:
     """One request to the provider, with its minutes."""
 
-    call: CallSettings
+    settings: CallSettings
     minutes: Minutes
     decision: PruningDecision | None = None
     """In shadow mode, how much would have been pruned; otherwise None."""
@@ -337,17 +337,17 @@ class SentRequest:
         changed_count = sum(item["stop"] - item["start"] for item in ranges)
         stripped_count = sum(item["stop"] - item["start"] for item in ranges if item["status"] not in _NOT_SENT)
         return HistoryPruned(
-            conversation=self.call.conversation,
+            conversation=self.settings.conversation,
             loaded=self.loaded,
             preserved=self.loaded - changed_count if decision is None else decision.loaded - decision.pruned,
             pruned=changed_count if decision is None else decision.pruned,
             tokens_before=minutes.tokens_before,
             tokens_after=minutes.tokens_after if decision is None else decision.tokens_after,
-            mode=self.call.policy.mode,
-            policy=self.call.policy.name,
+            mode=self.settings.policy.mode,
+            policy=self.settings.policy.name,
             stripped=stripped_count,
             budget=self.budget,
-            reconcile=self.call.minutes_fields.get("reconcile"),
+            reconcile=self.settings.minutes_fields.get("reconcile"),
         )
 
     def document(self, length: int) -> NewDocument:
@@ -355,24 +355,26 @@ class SentRequest:
 
         A numbered request is stored once under its number: another one with the same number raises `DocumentExists`.
         """
-        is_numbered, is_stored = self.call.number is not None, self.stored_length is not None
+        is_numbered, is_stored = self.settings.number is not None, self.stored_length is not None
         if not is_stored:
             self.stored_length = length
         body = {
-            **({"number": self.call.number} if is_numbered else {}),
-            "run": self.call.run_id,
-            "model": self.call.model,
-            "policy": self.call.policy.describe(),
-            "mode": self.call.policy.mode,
+            **({"number": self.settings.number} if is_numbered else {}),
+            "run": self.settings.run_id,
+            "model": self.settings.model,
+            "policy": self.settings.policy.describe(),
+            "mode": self.settings.policy.mode,
             "folds": [fold.id for fold in self.folds],
             **self.minutes.to_json(),
             "length": length,
             "bypass": self.bypass,
             "asked_at": self.asked_at.isoformat(),
-            **self.call.minutes_fields,
+            **self.settings.minutes_fields,
             **self.outcome,
         }
-        return NewDocument(REQUEST_KIND, self.call.request_id, plain_copy(body), replace=is_stored or not is_numbered)
+        return NewDocument(
+            REQUEST_KIND, self.settings.request_id, plain_copy(body), replace=is_stored or not is_numbered
+        )
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class ModelCall:
     def __init__(
         self,
         store: ConversationStore,
-        call: CallSettings,
+        settings: CallSettings,
         loaded: LoadedConversation | None = None,
         new_messages: Sequence[Message] = (),
         *,
@@ -63,7 +63,7 @@ class ModelCall:
         version: int = 0,
     ) -> None:
         """`source` is the whole record if the caller has it in memory, and `version` its version; `loaded` is then None."""
-        self.call = call
+        self.settings = settings
         self.requests: list[SentRequest] = []
         """The requests to the provider, each with its outcome."""
         self.notices: list[str] = []
@@ -81,16 +81,16 @@ class ModelCall:
         else:
             self.source, self._stored_length = source, len(source.record)
             source.extend(new_messages)
-        self._overhead_tokens = call.overhead_tokens
-        if call.instructions is not None:
-            self._overhead_tokens += self.source.set_instructions(call.instructions)
-        limit = call.policy.max_tokens
-        manager = call.policy.with_overhead(self._overhead_tokens).manager
+        self._overhead_tokens = settings.overhead_tokens
+        if settings.instructions is not None:
+            self._overhead_tokens += self.source.set_instructions(settings.instructions)
+        limit = settings.policy.max_tokens
+        manager = settings.policy.with_overhead(self._overhead_tokens).manager
         self._manager = FailOpenManager(manager)
         self._view_builder: AdaptiveViewBuilder = view_builder_of(
-            self._manager if call.fails_open else manager,
+            self._manager if settings.fails_open else manager,
             None if limit is None else max(1, limit - self._overhead_tokens),
-            call.rules,
+            settings.rules,
         )
         self._view: View | None = None
         self._sent: View | None = None
@@ -98,10 +98,12 @@ class ModelCall:
         self._asked_at = datetime.now(UTC)
         self._sequence = 0
         folds = self.source.folds if loaded is None else loaded.folds
-        self._fold_storage = FoldStorage(store, call.conversation, folds, length=self.length)
+        self._fold_storage = FoldStorage(store, settings.conversation, folds, length=self.length)
 
     def _source(self, loaded: LoadedConversation | None, new_messages: Sequence[Message]) -> ViewSource:
-        return ViewSource(loaded, new_messages, counter=self.call.counter, whole_record=compacts(self.call.policy))
+        return ViewSource(
+            loaded, new_messages, counter=self.settings.counter, whole_record=compacts(self.settings.policy)
+        )
 
     @property
     def messages(self) -> list[Message]:
@@ -133,7 +135,7 @@ class ModelCall:
     @property
     def trims(self) -> bool:
         """Whether old tool payloads are trimmed after the answer is stored, which still needs the lease."""
-        return self.call.retention is not None and trims(self.call.retention)
+        return self.settings.retention is not None and trims(self.settings.retention)
 
     async def begin(self, *, documents: Sequence[NewDocument] = (), recipient: str | None = None) -> None:
         """Store the new messages and build the view to send.
@@ -142,7 +144,7 @@ class ModelCall:
             VersionConflict: the conversation was changed after it was loaded.
             CannotFit: the messages that must be sent exceed the budget.
         """
-        if not compacts(self.call.policy):
+        if not compacts(self.settings.policy):
             self.build_view()
             await self._append_new([*documents, *self._minutes(self.length)], recipient)
         else:  # a fold can only cover stored messages, so these are stored before the view is built
@@ -187,7 +189,7 @@ class ModelCall:
             except VersionConflict:
                 if not attempts_left:
                     raise
-                header = await self._store.header(self.call.conversation)
+                header = await self._store.header(self.settings.conversation)
                 self.version, start = header.version, header.length
         while self._fold_storage.unstored:
             try:
@@ -216,8 +218,8 @@ class ModelCall:
                 evaluation_id=self.evaluation_id,
                 sequence=sequence,
                 created_at=datetime.now(UTC),
-                provider=self.call.provider,
-                model=self.call.model,
+                provider=self.settings.provider,
+                model=self.settings.model,
             )
             for sequence, message in enumerate(messages, self._sequence)
         ]
@@ -230,7 +232,7 @@ class ModelCall:
         Raises:
             ContextOverflow: no shorter view is possible, or the policy does not prune.
         """
-        if self._view is None or self.call.policy.mode != "on":
+        if self._view is None or self.settings.policy.mode != "on":
             raise overflow
         previous_tokens = self.minutes.tokens_after
         self._view_builder.lower_limit(self._view, overflow)
@@ -247,16 +249,16 @@ class ModelCall:
         Raises:
             CannotFit: the messages that must be sent exceed the budget.
         """
-        is_pruning = self.call.policy.mode == "on"
+        is_pruning = self.settings.policy.mode == "on"
         try:
             view = self.source.view(self._view_builder)
         except CannotFit:
             if is_pruning:
                 raise
-            view = self.source.unpruned_view(self.call.rules)
-        sent = view if is_pruning else self.source.unpruned_view(self.call.rules)
+            view = self.source.unpruned_view(self.settings.rules)
+        sent = view if is_pruning else self.source.unpruned_view(self.settings.rules)
         self._view, self._sent = view, sent
-        request = self._request(self.call, view, sent, self.source.positions)
+        request = self._request(self.settings, view, sent, self.source.positions)
         request.asked_at = self._asked_at
         self.requests = [request]
 
@@ -265,11 +267,11 @@ class ModelCall:
         assert self._sent is not None, "begin first"
         return replace(self._sent, number=number)
 
-    def _request(self, call: CallSettings, view: View, sent: View, positions: Sequence[int | None]) -> SentRequest:
+    def _request(self, settings: CallSettings, view: View, sent: View, positions: Sequence[int | None]) -> SentRequest:
         return SentRequest(
-            call=call,
+            settings=settings,
             minutes=minutes_of(view, sent, positions, self.source.front),
-            decision=call.policy.decision(record_with_folds(view.record, self.source.folds).transcript),
+            decision=settings.policy.decision(record_with_folds(view.record, self.source.folds).transcript),
             loaded=len(view.record),
             budget=self._view_builder.max_tokens,
             bypass=self.bypass,
@@ -292,10 +294,10 @@ class ModelCall:
         else:
             entries = self.entries(self._new_messages)
         self.version = await self._store.append(
-            self.call.conversation,
+            self.settings.conversation,
             entries,
             expected_version=self.version,
-            lease=self.call.lease,
+            lease=self.settings.lease,
             documents=documents,
             recipient=None if self.version else recipient,
         )
@@ -305,10 +307,10 @@ class ModelCall:
     ) -> None:
         append = asyncio.ensure_future(
             self._store.append(
-                self.call.conversation,
+                self.settings.conversation,
                 answer,
                 expected_version=self.version,
-                lease=self.call.lease,
+                lease=self.settings.lease,
                 documents=documents,
                 release=release,
             )
@@ -323,11 +325,11 @@ class ModelCall:
 
     async def _put_documents(self, documents: Sequence[NewDocument]) -> None:
         for document in documents:
-            await self._store.put_document(self.call.conversation, document)
+            await self._store.put_document(self.settings.conversation, document)
 
     async def _compact(self, *, is_dry_run: bool = False) -> None:
         """Let the policy's strategy add folds if the window is too full. A dry run stores none and calls no model."""
-        policy = self.call.policy
+        policy = self.settings.policy
         if is_dry_run:
             policy = replace(policy, summarizer=None, breakers=defaultdict(CircuitBreaker))
         manager = policy.compaction(
@@ -349,10 +351,10 @@ class ModelCall:
             return fold
 
     async def _trim(self) -> None:
-        if self.call.retention is None:
+        if self.settings.retention is None:
             return
         try:
-            await trim_old_turns(self._store, self.call.conversation, self.call.retention)
+            await trim_old_turns(self._store, self.settings.conversation, self.settings.retention)
         except MinutebookError as error:  # the next answer's trimming repeats it
             _LOG.warning("old tool payloads could not be trimmed: %s", type(error).__name__)
 

@@ -98,7 +98,7 @@ class Policy:
     breakers: defaultdict[str, CircuitBreaker] = field(
         default_factory=lambda: defaultdict(CircuitBreaker), repr=False, compare=False
     )
-    """Tenant → counts the failures of the strategy in all of its conversations with this policy."""
+    """Tenant → the circuit breaker that counts the strategy's failures in all conversations of the tenant with this policy."""
     _description: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cached result of `describe`: every request stores it."""
 

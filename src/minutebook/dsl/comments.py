@@ -44,17 +44,17 @@ def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
     """
     comments = Comments()
     above: dict[int, list[str]] = {}
-    beside: dict[int, str] = {}
+    trailing: dict[int, str] = {}
     blanks: set[int] = set()
     blocks = [_OpenBlock(depth=0, opener=0)]
     line, depth = 0 if leading else 1, 0  # of the code before the token
     for token in line_ends:
         # A token is the end of a line of code, the rows up to the next line of code, and the indentation of that line.
-        beside_comment, *rows = token.split("\n")
+        trailing_comment, *rows = token.split("\n")
         if line:
-            beside[line] = beside_comment.strip()
+            trailing[line] = trailing_comment.strip()
         else:
-            rows.insert(0, beside_comment)
+            rows.insert(0, trailing_comment)
         indentation = rows.pop()
         next_line, next_depth = token.end_line or 0, depth_of(indentation)
         if next_depth > depth and line:
@@ -68,9 +68,9 @@ def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
         above[line] = next_rows
     # The text ends with a line break, so the comments above the last line are the end of the program.
     comments.after_block[0] = _without_extra_blanks(above.pop(line, []), trim_end=True)
-    for number in {*above, *beside}:
+    for number in {*above, *trailing}:
         comments.of_line[number] = Trivia(
-            _without_extra_blanks(above.get(number, [])), beside.get(number, ""), number in blanks
+            _without_extra_blanks(above.get(number, [])), trailing.get(number, ""), number in blanks
         )
     return comments
 

@@ -85,7 +85,7 @@ def _definition(node: t.Version | t.Definition) -> Iterator[str]:
 
 def _line(node: t.Line, code: str) -> Iterator[str]:
     yield from node.trivia.above
-    yield f"{code}  {node.trivia.beside}" if node.trivia.beside else code
+    yield f"{code}  {node.trivia.trailing}" if node.trivia.trailing else code
 
 
 def _block(node: t.Block, head: str, items: Iterable[Iterable[str]]) -> Iterator[str]:

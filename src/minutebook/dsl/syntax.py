@@ -26,7 +26,7 @@ class Trivia:
 
     above: tuple[str, ...] = ()
     """The comment lines before the code, each from its `#` on; "" is an empty line between or after them."""
-    beside: str = ""
+    trailing: str = ""
     """The comment after the code, on the same line."""
     blank: bool = field(default=False, compare=False)
     """Whether there is an empty line before the comments and the code."""

@@ -174,8 +174,10 @@ class _Builder:
     def prompt(self, meta: Any, name: Token, *parts: Any) -> t.PromptDef:
         *modifiers, body = parts
         node = t.PromptDef(_name(name), self.prompt_text(body), self.nodes(tuple(modifiers)), **self.line(meta))
-        if body.type == "TEXT" and body.startswith("#"):  # a comment beside the head is part of the token
-            node = replace(node, trivia=replace(node.trivia, beside=body.partition("\n")[0].rstrip()))
+        if body.type == "TEXT" and body.startswith(
+            "#"
+        ):  # a comment after the head, on the same line, is part of the token
+            node = replace(node, trivia=replace(node.trivia, trailing=body.partition("\n")[0].rstrip()))
         return node
 
     def prompt_text(self, token: Token) -> t.Text:

@@ -24,11 +24,11 @@ from typing import Any, Final, Literal, NoReturn, cast
 from minutebook.errors import UnreadableInput
 
 Kind = Literal["json", "text", "sqlite"]
-CONVERSATION_ENDINGS: Final = (
+CONVERSATION_EXTENSIONS: Final = (
     *(".json", ".jsonl", ".ndjson", ".traj", ".db", ".sqlite", ".sqlite3", ".chat.history.md"),
     *(".json.gz", ".jsonl.gz", ".ndjson.gz"),
 )
-"""Ends of the names of files that are read in a folder."""
+"""Extensions of the files that are read in a folder."""
 _BOM: Final = b"\xef\xbb\xbf"
 _SQLITE_START: Final = b"SQLite format 3\x00"
 _CHUNK_SIZE: Final = 1 << 16
@@ -90,7 +90,7 @@ class Source:
 
     @property
     def stem(self) -> str:
-        """The file's name without its endings, for conversations that have no id."""
+        """The file's name without its extensions, for conversations that have no id."""
         return self.name if self._path is None else self._path.name.removesuffix(".gz").partition(".")[0] or "file"
 
     def skip(self, place: str, reason: str) -> None:

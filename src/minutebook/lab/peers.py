@@ -228,21 +228,26 @@ class HeadroomCompress:
     def select(self, messages: Sequence[Message]) -> Selected:
         start = max((index for _, index in self._sent if index is not None), default=-1) + 1
         history = [*self._sent, *((messages[index], index) for index in range(start, len(messages)))]
-        given = [plain(message) for message, _ in history]
+        plain_messages = [plain(message) for message, _ in history]
         result = self._compress(
-            [dict(message) for message in given],
+            [dict(message) for message in plain_messages],
             model="gpt-4o",
             model_limit=self._budget,
             kompress_model="disabled",
             frozen_message_count=len(self._sent),
         ).messages
-        rows = dict(enumerate(history)) if len(result) == len(given) else {}
+        rows = dict(enumerate(history)) if len(result) == len(plain_messages) else {}
         selected: Selected = []
-        at = 0
+        history_index = 0
         for number, message in enumerate(result):
             if not rows:  # messages were left out: the next equal one is the same
-                at = next((other for other in range(at, len(given)) if given[other] == message), len(given))
-            row = rows.get(number) or (history[at] if at < len(given) else (message, None))
+                history_index = next(
+                    (index for index in range(history_index, len(plain_messages)) if plain_messages[index] == message),
+                    len(plain_messages),
+                )
+            row = rows.get(number) or (
+                history[history_index] if history_index < len(plain_messages) else (message, None)
+            )
             is_same = message == plain(row[0])
             selected.append(row if is_same else (message, row[1]))
         self._sent = selected

@@ -124,10 +124,10 @@ class Report:
         }
         return {
             name
-            for name, own in values.items()
+            for name, measures in values.items()
             if not any(
-                other != own and all(theirs >= mine for theirs, mine in zip(other, own, strict=True))
-                for other in values.values()
+                others != measures and all(other >= value for other, value in zip(others, measures, strict=True))
+                for others in values.values()
             )
         }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from minutebook.errors import UnreadableInput
 from minutebook.formats.registry import read
-from minutebook.formats.source import CONVERSATION_ENDINGS, Source
+from minutebook.formats.source import CONVERSATION_EXTENSIONS, Source
 from minutebook.history.names import full_text
 from minutebook.lab.databases import StoredConversations, is_database, open_conversations
 from minutebook.lab.prompt_cache import Billing, Charge
@@ -162,7 +162,9 @@ def input_files(path: str | Path) -> list[str | Path]:
     """The file or URL, or those files of the folder whose names end like files of conversations."""
     if "://" in str(path) or not Path(path).is_dir():
         return [path]
-    return sorted(file for file in Path(path).rglob("*") if file.name.endswith(CONVERSATION_ENDINGS) and file.is_file())
+    return sorted(
+        file for file in Path(path).rglob("*") if file.name.endswith(CONVERSATION_EXTENSIONS) and file.is_file()
+    )
 
 
 def stored_session(stored: StoredConversations, conversation: str, model: str | None = None) -> RecordedSession:

@@ -96,7 +96,9 @@ def _half(session: RecordedSession) -> int:
 
 def _require_sessions(report: Report) -> None:
     if report.sessions < 2:
-        raise MissingSetting("sessions", "tuning needs at least two sessions in each half; add more sessions")
+        raise MissingSetting(
+            "a second session in a half of the sessions", "add sessions: tuning needs two in each half"
+        )
 
 
 def _text(settings: Mapping[str, Any]) -> str:

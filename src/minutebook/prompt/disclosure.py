@@ -55,7 +55,7 @@ def _require_summarized(key: str, context: ToolContext) -> SectionPath:
 OPEN_SECTIONS: Final[AnyTool] = Tool[OpenSectionsParams, None](
     idempotent=True,
     name="open_sections",
-    description="Show sections of the instructions in full that are now shown as a summary, with the tools they bring.",
+    description="Show in full, with their tools, sections of the instructions that are now shown as a summary.",
     handler=_open_sections,
     accepts_overrides=False,
 )

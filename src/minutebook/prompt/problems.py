@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
-ErrorKind: TypeAlias = Literal["expected", "problem", "unlikely"]
-"""The kinds of our own validation errors. A union ignores "unlikely" errors."""
+ErrorKind: TypeAlias = Literal["expected", "problem", "no match"]
+"""The kinds of our own validation errors. A union ignores "no match" errors."""
 
 STRICT: Final = "strict"
 """The tag of the union option without coercion."""
@@ -89,12 +89,16 @@ def _problem_text(error: Any) -> str:
     return str(error["msg"])
 
 
+def list_text(length: int) -> str:
+    return f"a list of {length} item{'' if length == 1 else 's'}"
+
+
 def value_text(data: Any) -> str:
     """A value in an error message: scalars as JSON of at most 60 characters, others by their type."""
     if isinstance(data, Mapping):
         return "an object"
     if isinstance(data, list | tuple):
-        return f"a list of {len(data)}"
+        return list_text(len(data))
     text = json.dumps(data, ensure_ascii=False, default=lambda value: type(value).__name__)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
@@ -121,7 +125,7 @@ def validate_union(data: Any, validate: Callable[[Any], Any]) -> Any:
     except ValidationError as error:
         options: dict[Any, list[Any]] = {}
         for detail in error.errors(include_url=False):
-            if detail["loc"][0] != STRICT and detail["type"] != "unlikely":
+            if detail["loc"][0] != STRICT and detail["type"] != "no match":
                 options.setdefault(detail["loc"][0], []).append(detail)
     expectations = []
     for errors in options.values():

@@ -40,7 +40,7 @@ def json_data(value: Any) -> Any:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise InvalidSetting("a number for JSON", value, "a finite number")
+            raise InvalidSetting("value", value, "a finite number, because JSON has no others")
         return value
     if isinstance(value, date):  # a datetime is a date
         return value.isoformat()

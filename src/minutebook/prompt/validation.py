@@ -2,8 +2,8 @@
 
 A dataclass is an object; `list`, `tuple` and sets are arrays; `Literal` and enums are choices; dates and UUIDs are text in
 a format. `Annotated[str, "what it is", {"min_length": 1}]` describes and limits a value, as does a field's metadata. Types
-are strict: an int is accepted as a float and null for a field with a default, but nothing else is converted without
-`coerce`.
+are strict: without `coerce`, a value of another type is rejected, except an int for a float and null for a field with a
+default.
 """
 
 import json
@@ -44,7 +44,7 @@ from pydantic_core import SchemaValidator, ValidationError
 from pydantic_core import core_schema as core
 
 from minutebook.errors import UnsupportedType
-from minutebook.prompt.problems import STRICT, reject, validate_union, value_text
+from minutebook.prompt.problems import STRICT, list_text, reject, validate_union, value_text
 
 _SCALARS: Final[Mapping[Any, core.CoreSchema]] = {
     str: core.str_schema(strict=True, regex_engine="python-re"),
@@ -141,7 +141,7 @@ class _SchemaBuilder:
             return _before(partial(_parse_text, parse), schema)
         if origin in _SCALARS:
             schema = _SCALARS[origin]
-        elif origin is tuple and Ellipsis not in parts and hasattr(hint, "__args__"):  # tuple[()] has none
+        elif origin is tuple and Ellipsis not in parts and hasattr(hint, "__args__"):  # not plain `tuple`
             items = [self.schema_of(part, where) for part in parts]
             schema = _before(partial(_require_items, len(items)), core.tuple_schema(items))
         elif origin in _LISTS:
@@ -200,9 +200,9 @@ class _SchemaBuilder:
         for number, hint in enumerate(hints):
             option = self.schema_of(hint, where)
             if hint in dataclasses and len(dataclasses) > 1:
-                option = _before(partial(_require_likely, hint, dataclasses), option)
+                option = _before(partial(_require_best_match, hint, dataclasses), option)
             options.append((option, str(number)))
-        if self.coerce:  # values that need no coercion come first
+        if self.coerce:  # first try without coercion
             strict_union = replace(self, coerce=False).union(hints, where)
             union = core.union_schema([(strict_union, STRICT), *options], mode="left_to_right")
         else:
@@ -305,14 +305,14 @@ def _require_distinct(data: Any, validate: Callable[[Any], Any]) -> Any:
 
 def _require_items(number: int, data: Any) -> Any:
     has_length = isinstance(data, list | tuple) and len(data) == number
-    return data if has_length else reject("expected", f"a list of {number}", data)
+    return data if has_length else reject("expected", list_text(number), data)
 
 
 def _default_for_null(data: Any, validate: Callable[[Any], Any]) -> Any:
     try:
         return validate(data)
     except ValidationError:
-        if data is None:  # in strict mode, null means that the field was not given
+        if data is None:  # a strict JSON schema requires all fields, so a model sends null for one that it leaves out
             return _DEFAULT
         raise
 
@@ -327,17 +327,17 @@ def _construct(cls: type, data: Any, validate: Callable[[Any], Any]) -> Any:
         return reject("problem", str(error), data)
 
 
-def _require_likely(cls: type, dataclasses: tuple[type, ...], data: Any) -> Any:
+def _require_best_match(cls: type, dataclasses: tuple[type, ...], data: Any) -> Any:
     """Reject an object that matches another of the dataclasses better: trying all of them at every level takes too long."""
     if isinstance(data, Mapping):
-        complete = [option for option in dataclasses if _likeness(option, data).is_complete]
-        likely = complete or [max(dataclasses, key=lambda option: _likeness(option, data))]
-        if cls not in likely:
-            reject("unlikely", "", data)
+        complete = [option for option in dataclasses if _match_score(option, data).is_complete]
+        best_matches = complete or [max(dataclasses, key=lambda option: _match_score(option, data))]
+        if cls not in best_matches:
+            reject("no match", "", data)
     return data
 
 
-class _Likeness(NamedTuple):
+class _MatchScore(NamedTuple):
     """How well an object matches a dataclass."""
 
     is_complete: bool
@@ -348,14 +348,14 @@ class _Likeness(NamedTuple):
     """The number of keys that are fields."""
 
 
-def _likeness(cls: type, data: Mapping[Any, Any]) -> _Likeness:
+def _match_score(cls: type, data: Mapping[Any, Any]) -> _MatchScore:
     choices = {member.name: _choices(hint) for member, hint in fields_of(cls)}
     required = {member.name for member, _ in fields_of(cls) if is_required(member)}
     keys = [name for name in choices if name in data]
     literals = [name for name in keys if choices[name]]
     matches = [name for name in literals if any(_is_same(value, data[name]) for value, _ in choices[name])]
     is_complete = required <= data.keys() and len(keys) == len(data) and matches == literals
-    return _Likeness(is_complete, len(matches), len(keys))
+    return _MatchScore(is_complete, len(matches), len(keys))
 
 
 def load_json(text: str) -> Any:

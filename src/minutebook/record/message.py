@@ -131,10 +131,10 @@ def require_message(message: Any, index: int | None = None) -> Message:
         InvalidMessage: `message` is not such a mapping. `index` is its index in the caller's list, for the error.
     """
     if type(message) is not dict and not isinstance(message, Mapping):  # the first test is faster and usually enough
-        raise InvalidMessage("it", f"is a {type(message).__name__}; expected a mapping with a role", index)
+        raise InvalidMessage("", f"is of type {type(message).__name__}; expected a mapping with a role", index)
     role = message.get("role")
     if type(role) is not str and role is not None and not isinstance(role, str):
-        raise InvalidMessage("role", f"is a {type(role).__name__}; expected text such as 'user'", index)
+        raise InvalidMessage("role", f"is of type {type(role).__name__}; expected text such as 'user'", index)
     calls = message.get("tool_calls")
     if calls is not None and not (
         isinstance(calls, (list, tuple)) and all(isinstance(call, Mapping) for call in calls)
@@ -144,7 +144,7 @@ def require_message(message: Any, index: int | None = None) -> Message:
     if type(content) is not str and content is not None:
         _refuse_call_blocks(content, index)
     if "role" not in message and isinstance(message.get("type"), str):
-        raise InvalidMessage("it", f"is a Responses item of type {message['type']}; {_CONVERT_FIRST}", index)
+        raise InvalidMessage("type", f"is that of a Responses item; {_CONVERT_FIRST}", index, message["type"])
     return message
 
 

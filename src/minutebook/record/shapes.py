@@ -54,7 +54,7 @@ def require_content(message: Message, index: int | None = None) -> None:
         state = "is missing" if "content" not in message else f"is {json.dumps(content)}"
         raise InvalidMessage("content", f"{state}; expected text or a list of parts", index)
     if not isinstance(content, (str, list, tuple)):
-        raise InvalidMessage("content", f"is a {type(content).__name__}; expected text or a list of parts", index)
+        raise InvalidMessage("content", f"is of type {type(content).__name__}; expected text or a list of parts", index)
     for part_index, part in enumerate(content if not isinstance(content, str) else ()):
         if not _is_part(part):
             expected = "a mapping with a type and, if that is text, a text"

@@ -71,9 +71,8 @@ class AnswerJob:
             has_stream = bool(self.run.events) or self.run.is_open
             if has_stream:
                 self._send_failure(failure_of(self.run.interruption_error))
-            self.run.end(
-                None if has_stream else self.run.interruption_error
-            )  # otherwise its readers would be cancelled too
+            # Readers must not get the CancelledError: it would cancel them too.
+            self.run.end(None if has_stream else self.run.interruption_error)
             raise
         except Exception as error:
             if not self.run.events and not self.run.is_open:
@@ -87,7 +86,7 @@ class AnswerJob:
         raise NotImplementedError
 
     def _send_failure(self, failure: Failure) -> None:
-        """Send a failure after the first event. Empty if `_execute` sends its failures itself."""
+        """Send a failure after the first event. Does nothing by default, for jobs whose `_execute` sends its own failures."""
 
     @asynccontextmanager
     async def lease(
@@ -99,7 +98,7 @@ class AnswerJob:
         folded: bool = False,
         since: int | None = None,
     ) -> AsyncIterator[RenewedLease]:
-        """Hold a conversation's lease for this block. With `wait`, an earlier request may finish within `wait_seconds`.
+        """Hold a conversation's lease for this block. With `wait`, wait up to `wait_seconds` for another holder to release it.
 
         `load`, `folded` and `since` are those of `hold_lease`.
 
@@ -181,14 +180,14 @@ class AnswerJob:
             minutes_fields={"surface": self.api_name, **minutes_fields},
         )
 
-    async def model_call(
+    async def new_call(
         self,
         settings: CallSettings,
         record: CachedRecord | None,
         new_messages: Sequence[Message],
         copies: Mapping[int, Message] | None = None,
     ) -> ModelCall:
-        """A model call. The tokens of many or long messages are counted in a thread.
+        """Create a model call. The tokens of many or long messages are counted in a thread.
 
         `copies` has, by position, the client's own copy of messages that it has resent.
         """
@@ -207,7 +206,7 @@ class AnswerJob:
         self, call: ModelCall, documents: Sequence[NewDocument] = (), *, recipient: str | None = None
     ) -> None:
         """Store the new messages and build the view."""
-        with self.service.telemetry.prepare(call.call.conversation) as span:
+        with self.service.telemetry.prepare(call.settings.conversation) as span:
             await call.begin(documents=documents, recipient=recipient)
             self.headers |= history_headers(call.request)
             span.set_pruning(self.service.report(call.request))
@@ -235,7 +234,7 @@ class AnswerJob:
                 self.headers |= history_headers(call.request)
             self.service.report(call.request)
 
-        model, conversation = call.call.model, call.call.conversation
+        model, conversation = call.settings.model, call.settings.conversation
         async with self.spend_tokens(model, completion, lambda: call.minutes.tokens_after, max_output_tokens):
             with self.service.telemetry.chat(model, conversation) as span:
                 result = await retry_overflow(attempt, shorten)
@@ -310,8 +309,8 @@ def _text_size(message: Message) -> int:
 def history_headers(request: SentRequest) -> dict[str, str]:
     """The response headers that describe the view of a request."""
     headers = {
-        "x-history": "recorded" if request.call.policy.mode != "off" else "recorded, not pruned",
-        "x-history-request": request.call.request_id,
+        "x-history": "recorded" if request.settings.policy.mode != "off" else "recorded, not pruned",
+        "x-history-request": request.settings.request_id,
         "x-history-tokens": f"{request.minutes.tokens_before}, {request.minutes.tokens_after}",
     }
     return headers if request.bypass is None else {**headers, "x-history-bypass": request.bypass}

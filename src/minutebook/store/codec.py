@@ -234,7 +234,7 @@ def _json_text(value: Any, index: int | None, *, ensure_ascii: bool) -> str:
     try:
         return (_ASCII_ENCODER if ensure_ascii else _ENCODER).encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidMessage("it", f"cannot be stored as JSON: {error}", index) from error
+        raise InvalidMessage("", f"cannot be stored as JSON: {error}", index) from error
 
 
 def _require_fields(entry: ConversationEntry, index: int | None) -> None:
@@ -263,7 +263,9 @@ def _require_text_keys(value: Any, index: int | None) -> None:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
-                raise InvalidMessage("it", f"cannot be stored as JSON: the key {key!r} is not a string", index)
+                raise InvalidMessage(
+                    "", f"cannot be stored as JSON: a key is of type {type(key).__name__}, not str", index
+                )
             _require_text_keys(inner, index)
     elif isinstance(value, (list, tuple)):
         for inner in value:

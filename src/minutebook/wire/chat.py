@@ -63,7 +63,8 @@ def provider_message_to_entry(
     require_message(msg, sequence)
     role = msg.get("role")
     if not isinstance(role, str) or role not in _ROLES:
-        raise InvalidMessage("role", f"is {role!r}; use system, developer, user, assistant or tool", sequence)
+        problem = "is missing" if role is None else "is unknown"
+        raise InvalidMessage("role", f"{problem}; use system, developer, user, assistant or tool", sequence, role)
     fields: dict[str, Any] = {
         "role": _ROLES[role],
         "content": _content(msg, sequence),
@@ -130,7 +131,7 @@ def _content(msg: Message, index: int) -> str | None:
         return None if msg.get("role") == "assistant" else ""
     if isinstance(content, (list, tuple)):
         return text_of(msg)
-    raise InvalidMessage("content", f"is a {type(content).__name__}; use text, a list of parts or null", index)
+    raise InvalidMessage("content", f"is of type {type(content).__name__}; use text, a list of parts or null", index)
 
 
 def _tool_calls(msg: Message, role: str, index: int) -> tuple[ToolCall, ...] | None:

@@ -1,4 +1,4 @@
-"""Read the input of a client: text, messages, and the objects of the official openai and anthropic clients.
+"""Read the input of a client: text, messages of OpenAI, Anthropic and Gemini, and objects of the openai and anthropic clients.
 
 This is the only reader of such input. Everything becomes chat messages, the format of the record. What a chat message
 cannot express is stored in it under `write.FORMAT_KEYS`, so that writing it in the client's format restores everything.
@@ -18,8 +18,8 @@ from minutebook.wire.gemini import numbered_messages
 from minutebook.wire.responses import items_to_messages, message_to_items
 
 _EXPECTED_INPUT: Final = (
-    "text, a chat message, an Anthropic message, a Responses item, a list of these, or a response object of the openai or "
-    "anthropic client"
+    "text, a chat message, an Anthropic message, a Responses item, a Gemini content, a list of these, or a "
+    "response object of the openai or anthropic client"
 )
 _ANTHROPIC_BLOCKS: Final = CALL_BLOCKS | {
     *("search_result", "container_upload", "tool_reference", "server_tool_use", "mcp_tool_use", "mcp_tool_result"),
@@ -53,8 +53,8 @@ class ClientInput:
 def read(client_input: Any) -> list[Message]:
     """The chat messages of a client's input. Text becomes a user message, a response object becomes its messages.
 
-    Chat messages are returned unchanged, not copied. Messages in the format of Anthropic or of the Responses API are
-    converted.
+    Chat messages are returned unchanged, not copied. Messages in the format of Anthropic, Gemini or the Responses
+    API are converted.
 
     Raises:
         InvalidMessage: the input, or one of its messages, has an unknown format.
@@ -77,13 +77,13 @@ def read_input(client_input: Any) -> ClientInput:
         return response if response is not None else ClientInput(list(_messages([client_input])))
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
         return ClientInput(list(_messages(value)))
-    raise InvalidMessage("it", f"is a {type(client_input).__name__}; expected {_EXPECTED_INPUT}")
+    raise InvalidMessage("", f"is of type {type(client_input).__name__}; expected {_EXPECTED_INPUT}")
 
 
 def _json_data(value: Any) -> Any:
-    """A client's object as JSON data without null fields, also if it is in the content of a message.
+    """The value with each object of a client, which is a pydantic model, replaced by its JSON data without null fields.
 
-    The clients' objects are pydantic models. Other values are returned unchanged.
+    The value itself or the blocks in its content may be such objects. Other values are returned unchanged.
     """
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
@@ -99,9 +99,9 @@ def _require_json(value: Mapping[str, Any], index: int | None = None) -> None:
     for field in _JSON_FIELDS if "role" in value else value:
         inner = value.get(field)
         if type(inner) not in JSON_SCALARS and (problem := _json_problem(inner)) is not None:
-            path, kind = problem
+            path, type_name = problem
             expected = "text or a list of parts" if field + path == "content" else "JSON data"
-            raise InvalidMessage(f"{field}{path}", f"is a {kind}; expected {expected}", index)
+            raise InvalidMessage(f"{field}{path}", f"is of type {type_name}; expected {expected}", index)
 
 
 def _json_problem(value: Any) -> tuple[str, str] | None:
@@ -131,7 +131,7 @@ def _without_parsed_fields(value: Any) -> Any:
 
 
 def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
-    """The messages and facts of a response object; None if the value is not a response."""
+    """The messages, usage, model and finish reason of a response; None if the value is not a response."""
     if isinstance(value.get("choices"), (list, tuple)):
         return _read_completion(value)
     if "finish_reason" in value and isinstance(value.get("message"), Mapping):
@@ -158,10 +158,10 @@ def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
 
 
 def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Iterator[tuple[int, Message]]:
-    """Read a list. Yields each chat message with the index of the value that it was read from.
+    """Read a list of messages. Yields each chat message with the index of the value that it was read from.
 
     Neighbouring Responses items are read together, because they may be parts of one message. Pass `is_anthropic` if the
-    values are known to be Anthropic's messages. By default they are if one has a block that only Anthropic has.
+    values are known to be Anthropic's messages. By default they are read as such if one has a block that only Anthropic has.
 
     Raises, while iterating:
         InvalidMessage: a value has an unknown format.
@@ -196,7 +196,7 @@ def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Itera
             messages = _with_start_key(_read_message(value, index, originals[index]), value, previous)
             yield from ((index, message) for message in messages)
         else:
-            yield index, _require_chat(value, index, is_object=value is not originals[index])
+            yield index, _require_chat(value, index, from_client_object=value is not originals[index])
     yield from _item_messages(items, len(json_values) - len(items))
 
 
@@ -226,7 +226,7 @@ def _read_message(value: Mapping[str, Any], index: int, original: Any) -> list[M
     is_system_with_blocks = value.get("role") == "system" and any(_parts(value))
     if _is_anthropic_message(value) or _has_cache_marks(value) or is_system_with_blocks:
         return list(_anthropic_messages(value, index))
-    return [_require_chat(value, index, is_object=value is not original)]
+    return [_require_chat(value, index, from_client_object=value is not original)]
 
 
 def _with_start_key(
@@ -253,19 +253,21 @@ def _item_messages(items: Sequence[Mapping[str, Any]], start: int) -> Iterator[t
 
 def _require_mapping(value: Any, index: int) -> Mapping[str, Any]:
     if isinstance(value, str):
-        raise InvalidMessage("it", "is text in a list; write {'role': 'user', 'content': …}", index)
+        raise InvalidMessage("", "is text; in a list, write {'role': 'user', 'content': …}", index)
     if not isinstance(value, Mapping):
-        raise InvalidMessage("it", f"is a {type(value).__name__}; expected {_EXPECTED_INPUT}", index)
+        raise InvalidMessage("", f"is of type {type(value).__name__}; expected {_EXPECTED_INPUT}", index)
     _require_json(value, index)
     return value
 
 
-def _require_chat(message: Mapping[str, Any], index: int, *, is_object: bool) -> Message:
+def _require_chat(message: Mapping[str, Any], index: int, *, from_client_object: bool) -> Message:
     if _is_gemini_content(message):
         raise InvalidMessage("parts", "is Gemini's format, but other messages of the list have another format", index)
-    if not isinstance(message.get("role"), str):
-        raise InvalidMessage("role", f"is {message.get('role')!r}; expected {_EXPECTED_INPUT}", index)
-    if is_object and message.get("role") == "assistant" and "content" not in message:
+    role = message.get("role")
+    if not isinstance(role, str):
+        problem = "is missing" if role is None else f"is of type {type(role).__name__}"
+        raise InvalidMessage("role", f"{problem}; expected {_EXPECTED_INPUT}", index)
+    if from_client_object and role == "assistant" and "content" not in message:
         return {**message, "content": None}  # the dump of a client's object leaves null fields out
     if type(message.get("content")) is not str:
         require_content(message, index)
@@ -330,12 +332,12 @@ def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterable[Mess
         _require_fields(blocks, "tool_use", {"id": str, "name": str, "input": Mapping}, index)
         return [from_anthropic(blocks)]
     _require_fields(blocks, "tool_result", {"tool_use_id": str}, index)
-    for position, block in enumerate(blocks):
+    for block_index, block in enumerate(blocks):
         content = block.get("content") if block.get("type") == "tool_result" else None
         if isinstance(content, (list, tuple)) and all(isinstance(part, Mapping) for part in content):
             continue
         if content is not None and not isinstance(content, str):
-            raise InvalidMessage(f"content[{position}].content", "is not text or a list of content blocks", index)
+            raise InvalidMessage(f"content[{block_index}].content", "is not text or a list of content blocks", index)
     return user_from_anthropic(blocks, str(message.get("role")))
 
 

@@ -121,7 +121,7 @@ class _ItemGroups:
 
     def add(self, item: Item, index: int) -> None:
         if not isinstance(item, Mapping):
-            raise InvalidMessage("it", "is not an object with a type", index)
+            raise InvalidMessage("", "is not an object with a type", index)
         kind = item_type(item)
         if kind == "message" and _require_role(item, index) == "assistant":
             self._add_text(item, index)

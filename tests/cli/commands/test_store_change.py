@@ -143,7 +143,7 @@ def test_erase_asks_first(kept: OnDatabase) -> None:
 
     assert (no.exit_code, nobody.exit_code) == (1, 2)
     assert "Delete conversation 'order-17' with 49 messages and all forks permanently?" in no.stderr
-    assert "--yes confirms" in nobody.stderr
+    assert "use --yes to confirm" in nobody.stderr
     assert kept("show", "order-17").exit_code == 0
 
     yes = kept("erase", "order-17", stdin="y\n")

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from minutebook import Conversation
+from minutebook.store.scan import MAX_SCANNED_ENTRIES
 from tests.cli.conftest import OnDatabase, Run, rows
 
 
@@ -217,11 +218,26 @@ def test_search_finds_all_words_in_any_order_and_shows_where(kept: OnDatabase) -
 def test_search_says_when_there_is_nothing_and_when_there_is_more(kept: OnDatabase) -> None:
     assert kept("search", "unicorn").stderr == "no message matches\n"
     assert (
-        kept("search", "today", "--limit", "3").stderr
-        == "only the newest 3 hits are shown; use --limit N to see more\n"
+        kept("search", "today", "--limit", "3").stderr == "only the first 3 hits are shown; use --limit N to see more\n"
     )
     assert kept("search", "?!").exit_code == 2
     assert "supported: words" in kept("search", "role:user").stderr
+
+
+def test_search_without_an_index_reads_on_until_it_finds_something(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("ab" * 32)
+    db = ("--db", f"sqlite:///{tmp_path / 'chat.db'}?encryption_key_file={tmp_path / 'key'}")
+    texts = ["the first unicorn", *(f"line {number}" for number in range(MAX_SCANNED_ENTRIES + 1)), "a second unicorn"]
+    messages = [{"role": "user", "content": text} for text in texts]
+    run("import", "-", *db, stdin=json.dumps({"id": "long", "messages": messages}))
+
+    first, none, limited = run("search", "first", *db), run("search", "dragon", *db), run("search", "line", *db)
+
+    assert "long:0" in first.stdout
+    assert first.stderr == ""
+    assert none.stderr == "no message matches\n"
+    assert limited.stderr == "only the first 20 hits are shown; use --limit N to see more\n"
+    assert [row["position"] for row in rows(run("search", "unicorn", "--json", *db))] == [len(texts) - 1, 0]
 
 
 def test_search_selects_by_role_and_date(kept: OnDatabase) -> None:

@@ -278,7 +278,7 @@ def test_a_message_that_cannot_be_stored_is_refused_and_a_line_that_is_none_is_s
     no_message = on("import", "-", stdin=message + "[]\n")
 
     assert (wizard.exit_code, no_message.exit_code) == (1, 6)
-    assert "'stdin': not imported: message 1: role is 'wizard'" in wizard.stderr
+    assert "'stdin': not imported: message 1: role 'wizard' is unknown" in wizard.stderr
     assert "skipped stdin: line 2: " in no_message.stderr
 
 

@@ -7,8 +7,10 @@ import pytest
 
 from minutebook.compaction.registry import strategy_named
 from minutebook.errors import InvalidMessage, ProviderFailed, UnknownName
+from minutebook.record.message import require_message
 from minutebook.service.http.errors import failure_of
 from minutebook.wire import provider_message_to_entry
+from minutebook.wire.read import read
 
 
 def test_an_unknown_role_is_not_quoted_to_the_client():
@@ -23,6 +25,41 @@ def test_an_unknown_role_is_not_quoted_to_the_client():
     assert failure_of(caught.value).message == (
         "messages[0].role is unknown; use system, developer, user, assistant or tool"
     )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": {"text": "a secret"}, "content": "x"},
+        {"role": ["a secret; use it"], "content": "x"},
+        {"content": {"a secret": "x"}},
+        "a secret",
+    ],
+    ids=str,
+)
+def test_a_message_that_cannot_be_read_is_not_quoted_to_the_client(message):
+    with pytest.raises(InvalidMessage) as caught:
+        read([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}, message])
+
+    failure = failure_of(caught.value)
+    assert failure.message.startswith("messages[1]")
+    assert "secret" not in failure.message
+
+
+def test_the_type_of_an_item_that_is_not_a_chat_message_is_not_quoted_to_the_client():
+    with pytest.raises(InvalidMessage, match="type 'a secret' is that of a Responses item") as caught:
+        require_message({"type": "a secret"}, 1)
+
+    assert failure_of(caught.value).message.startswith("messages[1].type is that of a Responses item; convert")
+
+
+def test_a_problem_that_looks_like_that_of_an_unknown_role_keeps_its_words():
+    with pytest.raises(InvalidMessage) as caught:
+        provider_message_to_entry(
+            {"role": "user", "content": 3}, evaluation_id=UUID(int=1), sequence=0, created_at=datetime.now(UTC)
+        )
+
+    assert failure_of(caught.value).message == ("messages[0].content is of type int; use text, a list of parts or null")
 
 
 def test_the_error_for_an_unknown_strategy_does_not_quote_its_name():

@@ -10,7 +10,7 @@ import click
 from minutebook.cli.exits import Command
 from minutebook.cli.lab.inputs import (
     LabInput,
-    lab_input,
+    lab_options,
     policies_from_options,
     policies_from_text,
     policy_options,
@@ -24,13 +24,13 @@ from minutebook.lab.report import Report, evaluate
 from minutebook.lab.settings_search import GOALS, tune
 from minutebook.lab.shadow import shadow_groups
 
-_ALL_MISSES = 100_000
+_MAX_MISSES_PER_SESSION = 100_000
 _ROUNDS = 3
 """How often `tune` reads the sessions."""
 
 
 class LabGroup(click.Group):
-    """A group whose first command is the default: `minutebook lab PATH…` is `minutebook lab run PATH…`."""
+    """A group whose default command is `run`: `minutebook lab PATH…` is `minutebook lab run PATH…`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -50,7 +50,7 @@ def command() -> None:
 
 
 @command.command("run", cls=Command, short_help="Compare policies on recorded sessions (the default).")
-@lab_input
+@lab_options
 @policy_options
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -61,49 +61,52 @@ def command() -> None:
     help="Store finished sessions in this file, and do not replay those that it already has. Example: --resume lab.jsonl",
 )  # fmt: skip
 @json_option("Print all figures with their intervals as JSON. Example: minutebook lab ~/.claude/projects --json")
-def run(given: LabInput, policies: Sequence[str], peers: Sequence[str], html: Path | None, resume: Path | None) -> None:
+def run(
+    lab_input: LabInput, policies: Sequence[str], peers: Sequence[str], html: Path | None, resume: Path | None
+) -> None:
     """Replay sessions under several policies and compare them.
 
     At each point where the model was called, each policy builds its view. The cost is relative to sending the full history
-    with the prompt cache. Names and quotes are the names and lines that the recorded answer used and the view still had.
+    with the prompt cache. Names and quotes are the shares of the names and lines used by the recorded answers that the
+    views contained.
 
     Example: minutebook lab ~/.claude/projects --max-tokens 32000
     """
-    specs = policies_from_options(policies, peers, given.budget)
-    with given.progress():
+    specs = policies_from_options(policies, peers, lab_input.budget)
+    with lab_input.progress():
         report = evaluate(
             specs,
-            given.sessions(),
-            budget=given.budget,
-            billing=given.billing,
-            jobs=given.jobs,
+            lab_input.sessions(),
+            budget=lab_input.budget,
+            billing=lab_input.billing,
+            jobs=lab_input.jobs,
             progress_file=resume,
         )
-    given.require_sessions(report)
-    given.print_skipped()
+    lab_input.require_sessions(report)
+    lab_input.print_skipped()
     if html is not None:
         html.write_text(html_page(report), encoding="utf-8")
     emit(report.to_json(), partial(show_report, report, html))
 
 
 @command.command("tune", cls=Command, short_help="Search settings for a goal.")
-@lab_input
+@lab_options
 @click.option(
     "--goal", type=click.Choice(GOALS), default="cost", show_default=True,
-    help="cost: the cheapest with at most a point less recall than the default. rereads: the lowest cost with re-reads. "
-    "recall: the most names and quotes at no more cost than the default. Example: --goal recall",
+    help="cost: the lowest cost with a recall at most one percentage point below the default's. rereads: the lowest cost including "
+    "re-reads. recall: the most names and quotes at no more cost than the default. Example: --goal recall",
 )  # fmt: skip
 @json_option("Print the settings and all figures as JSON. Example: minutebook lab tune ~/.claude/projects --json")
-def tune_settings(given: LabInput, goal: str) -> None:
+def tune_settings(lab_input: LabInput, goal: str) -> None:
     """Search settings of token_budget on one half of the sessions, and report on the other half.
 
     The halves are chosen by the ids of the sessions, so a session is in the same half in every run.
 
     Example: minutebook lab tune ~/.claude/projects --goal cost
     """
-    with given.progress(_ROUNDS):
-        tuning = tune(given.sessions, goal, budget=given.budget, billing=given.billing, jobs=given.jobs)
-    given.print_skipped()
+    with lab_input.progress(_ROUNDS):
+        tuning = tune(lab_input.sessions, goal, budget=lab_input.budget, billing=lab_input.billing, jobs=lab_input.jobs)
+    lab_input.print_skipped()
     value = {
         "goal": goal,
         "policy": tuning.policy,
@@ -118,7 +121,7 @@ def tune_settings(given: LabInput, goal: str) -> None:
 @command.command("diff", cls=Command, short_help="Show where two policies differ.")
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
-@lab_input
+@lab_options
 @count_option("--sessions", default=5, help_text="Maximum number of sessions to show. Example: --sessions 20")
 @count_option(
     "--lines", default=5, help_text="Maximum number of missed lines per session and policy. Example: --lines 50"
@@ -126,7 +129,7 @@ def tune_settings(given: LabInput, goal: str) -> None:
 @json_option(
     "Print the sessions and all missed lines as JSON. Example: minutebook lab diff token_budget sliding_window:40 log.json --json"
 )
-def diff(given: LabInput, first: str, second: str, sessions: int, lines: int) -> None:
+def diff(lab_input: LabInput, first: str, second: str, sessions: int, lines: int) -> None:
     """Compare two policies session by session. The sessions in which they differ most come first.
 
     A and B are policies as in --policy of `minutebook lab run`. Differences are in cost and in the lines that an answer used
@@ -134,20 +137,20 @@ def diff(given: LabInput, first: str, second: str, sessions: int, lines: int) ->
 
     Example: minutebook lab diff token_budget token_budget:target=0.3 ~/.claude/projects
     """
-    specs = {**policies_from_text(first, given.budget), **policies_from_text(second, given.budget)}
+    specs = {**policies_from_text(first, lab_input.budget), **policies_from_text(second, lab_input.budget)}
     if len(specs) != 2:
         raise InvalidSetting("policies", f"{first} {second}", "two different policies, not a file with several")
-    with given.progress():
+    with lab_input.progress():
         report = evaluate(
             specs,
-            given.sessions(),
-            budget=given.budget,
-            billing=given.billing,
-            jobs=given.jobs,
-            max_misses=_ALL_MISSES,
+            lab_input.sessions(),
+            budget=lab_input.budget,
+            billing=lab_input.billing,
+            jobs=lab_input.jobs,
+            max_misses=_MAX_MISSES_PER_SESSION,
         )
-    given.require_sessions(report)
-    given.print_skipped()
+    lab_input.require_sessions(report)
+    lab_input.print_skipped()
     pairs = _different_sessions(report)
     rows = [
         (
@@ -187,11 +190,17 @@ def _without(misses: Sequence[Miss], others: Sequence[Miss]) -> list[Miss]:
 def _pair_json(left: SessionOutcome, right: SessionOutcome) -> dict[str, Any]:
     one, other = left.to_json(), right.to_json()
     del one["misses"], other["misses"]
-    only = [
-        [{"call": miss.call, "source": miss.source, "text": miss.text} for miss in _without(mine, theirs)]
-        for mine, theirs in ((left.misses, right.misses), (right.misses, left.misses))
-    ]
-    return {"session": left.session, "a": one, "b": other, "missed only by a": only[0], "missed only by b": only[1]}
+    return {
+        "session": left.session,
+        "a": one,
+        "b": other,
+        "missed only by a": _misses_json(_without(left.misses, right.misses)),
+        "missed only by b": _misses_json(_without(right.misses, left.misses)),
+    }
+
+
+def _misses_json(misses: Sequence[Miss]) -> list[dict[str, Any]]:
+    return [{"call": miss.call, "source": miss.source, "text": miss.text} for miss in misses]
 
 
 @command.command("shadow", cls=Command, short_help="Show what a service recorded in shadow mode.")
@@ -216,6 +225,6 @@ def shadow(database: str | None, url: str | None, tenant: str, jobs: int | None)
     with open_conversations(store) as stored:
         groups = shadow_groups(stored, jobs=jobs)
     if not groups:
-        advice = "no request was recorded in shadow mode; set conversation.retention.mode to shadow in llm_config.yaml"
-        raise MissingSetting("requests", advice)
+        advice = "set conversation.retention.mode to shadow in llm_config.yaml"
+        raise MissingSetting("a request recorded in shadow mode", advice)
     emit([group.to_json() for group in groups], partial(show_shadow, groups))

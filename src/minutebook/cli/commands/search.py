@@ -49,7 +49,7 @@ _DATE_FORMATS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S")
     default=DEFAULT_LIMIT,
     show_default=True,
     metavar="N",
-    help="Maximum number of hits, newest first. Example: --limit 100",
+    help="Maximum number of hits; those in the newest conversations come first. Example: --limit 100",
 )
 @database_options()
 @json_option("Print each hit as a line of JSON. Example: minutebook search parcel --json")
@@ -72,30 +72,38 @@ def command(
     """
     if conversation is not None:
         database.run(database.store.header(conversation))
-    page = database.run(
-        database.store.search(
-            query,
-            conversation=conversation,
-            recipient=recipient,
-            roles=roles,
-            since=since and since.replace(tzinfo=UTC),
-            until=until and until.replace(tzinfo=UTC),
-            limit=limit,
+    hits: list[SearchHit] = []
+    cursor = None
+    while True:  # without an index, a page may have fewer hits than the limit and still a cursor
+        page = database.run(
+            database.store.search(
+                query,
+                conversation=conversation,
+                recipient=recipient,
+                roles=roles,
+                since=since and since.replace(tzinfo=UTC),
+                until=until and until.replace(tzinfo=UTC),
+                cursor=cursor,
+                limit=limit - len(hits),
+            )
         )
-    )
+        hits += page.items
+        cursor = page.cursor
+        if cursor is None or len(hits) == limit:
+            break
     if is_json():
-        emit_lines(map(_hit_json, page.items))
+        emit_lines(map(_hit_json, hits))
         return
-    _show(page.items)
-    if not page.items:
+    _show(hits)
+    if not hits:
         click.echo("no message matches", err=True)
-    if page.cursor is not None:
-        click.echo(f"only the newest {len(page.items):,} hits are shown; use --limit N to see more", err=True)
+    if cursor is not None:
+        click.echo(f"only the first {len(hits):,} hits are shown; use --limit N to see more", err=True)
 
 
 def _show(hits: Sequence[SearchHit]) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(overflow="fold")  # the position is at the end of the location
+    grid.add_column(overflow="fold")  # never cut off the position, which is at the end
     grid.add_column(no_wrap=True)
     grid.add_column()
     for hit in hits:

@@ -67,9 +67,9 @@ class LabInput:
     def require_sessions(self, report: Report) -> None:
         """Raise `MissingSetting` if no session was replayed."""
         if not report.sessions:
-            read = f"; {len(self.skipped)} files could not be read" if self.skipped else ""
-            advice = f"no session has {self.min_messages:,} messages or more{read}; use a smaller --min-messages"
-            raise MissingSetting("sessions", advice)
+            unread = f" ({len(self.skipped):,} files could not be read)" if self.skipped else ""
+            advice = "use a smaller --min-messages" if self.min_messages > 1 else "pass a path that has sessions"
+            raise MissingSetting(f"a session with {self.min_messages:,} or more messages{unread}", advice)
 
     def print_skipped(self) -> None:
         for error in self.skipped[:3]:
@@ -78,8 +78,8 @@ class LabInput:
             click.echo(f"skipped {len(self.skipped) - 3:,} more files that cannot be read", err=True)
 
 
-def lab_input(function: Callable[..., Any]) -> Callable[..., Any]:
-    """PATH… and the options of a replay. The command is called with `given`, a `LabInput`."""
+def lab_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """PATH… and the options of a replay. The command is called with `lab_input`, a `LabInput`."""
 
     @click.argument("paths", metavar="PATH…", nargs=-1, required=True, callback=_existing_paths)
     @count_option(
@@ -103,8 +103,8 @@ def lab_input(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*arguments: Any, max_tokens: int, **options: Any) -> Any:
         names = ("paths", "min_messages", "jobs", "model", "tenant")
-        given = LabInput(budget=max_tokens, **{name: options.pop(name) for name in names})
-        return function(*arguments, given=given, **options)
+        lab_input = LabInput(budget=max_tokens, **{name: options.pop(name) for name in names})
+        return function(*arguments, lab_input=lab_input, **options)
 
     return call  # fmt: skip
 

@@ -81,10 +81,12 @@ def goal_recall(result: PolicyResult) -> float:
 
 def _legend(report: Report) -> str:
     lines = [
-        "cost: relative to the full history with the prompt cache. re-reads: and reading missed lines again.",
-        "names, quotes: what the answers used that was in view. goals: requests, constraints and decisions in view.",
+        "cost: relative to the full history with the prompt cache. re-reads: cost including reading missed lines again.",
+        "names, quotes: share of the names and lines used by the answers that the view contained.",
+        "goals: share of the requests, constraints and decisions that the view contained.",
         "dearer: sessions that cost more than the full history. window: tokens sent, relative to the budget.",
-        "over: views above the budget. refused: the essential messages exceed it. lost: no system message, first or newest request.",
+        "over: views above the budget. refused: calls whose essential messages exceed the budget.",
+        "lost: views without the system message, the first request or the newest request.",
         "* no other policy is cheaper and keeps as many names and quotes.",
     ]
     if report.results[0].dollars is not None:
@@ -147,7 +149,7 @@ def show_difference(report: Report, rows: Sequence[tuple[str, str, str, Sequence
                 out.print(f"  missed only by {policy}: message {miss.source}, used in answer {miss.call}", markup=False)
                 out.print(f"    {one_line(miss.text, 160)}", style="dim", markup=False)
     if not rows:
-        out.print("the two policies sent the same in every session")
+        out.print("the two policies have the same cost and misses in every session")
 
 
 def show_shadow(groups: Sequence[ShadowGroup]) -> None:

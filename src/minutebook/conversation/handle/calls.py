@@ -63,7 +63,7 @@ class ConversationCalls(ConversationRecord):
     ) -> ModelCall:
         """A model call that builds a view of the record. With a number, the view is recorded as this request."""
         if not len(source.record):
-            raise MissingSetting("messages", f"conversation {self.id!r} is empty; append a message first")
+            raise MissingSetting(f"a message in conversation {self.id!r}", "append one first")
         if provider is not None:
             rejected_kinds(provider)
         return ModelCall(self.store, self._settings(tools, provider, number=number), source=source)
@@ -71,7 +71,7 @@ class ConversationCalls(ConversationRecord):
     async def _minutes_to_answer(self, number: int | None) -> SentRequest | Document | None:
         """The minutes that get the usage of an answer: of the newest view that has none, or of the request with this number."""
         newest = self._unanswered_request
-        if number is None or (newest is not None and newest.call.number == number):
+        if number is None or (newest is not None and newest.settings.number == number):
             return newest
         return (await find_request(self.store, self.id, number))[1]
 
@@ -107,7 +107,7 @@ class ConversationCalls(ConversationRecord):
             raise InvalidSetting("request", request, "one user message; append others before the run")
         record = (await self._read_locked()).record
         if not messages and not len(record):
-            raise MissingSetting("request", f"conversation {self.id!r} is empty; pass the user message")
+            raise MissingSetting("request", f"pass the user message, because conversation {self.id!r} is empty")
         system = (text_of(record[0]) if is_system(record[0]) else "") if len(record) else self._system or ""
         if _has_task_history(sections):
             self._policy.add_manager(StepHistoryManager())

@@ -62,7 +62,8 @@ class _ThreadLoop:
 def _cancel_on_interrupt(task: "asyncio.Task[Any]") -> Iterator[None]:
     """Cancel the task on Ctrl-C, so that no statement of a transaction is interrupted; raise `KeyboardInterrupt` at the end.
 
-    `asyncio.Runner` does the same but is slower: it lets `signal` format the task. A program's own handler is kept.
+    `asyncio.Runner` does the same but is slower, because `signal.signal` formats its handler, which contains the task. A
+    handler that the program has installed is kept.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

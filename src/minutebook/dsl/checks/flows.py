@@ -136,7 +136,7 @@ class _FlowChecker:
                     self.check_action(statement.action, _with_names(state, targets))
                 case _:
                     at = statement.branches[0].at if isinstance(statement, t.If) else statement.at
-                    message = "only `run agent`, `run flow` and `call llm` can run beside each other"
+                    message = "only `run agent`, `run flow` and `call llm` can run in parallel"
                     self.collector.add("parallel", at, message)
                     self.check_statement(statement, state_after)
         state.certain, state.possible = state_after.certain, state_after.possible

@@ -51,6 +51,7 @@ class _Line:
 
     data: Mapping[str, Any]
     place: str
+    """Where the line is in the file, for error messages."""
     blocks: list[Any] = field(default_factory=list)
     """The content blocks of an assistant message, those of its later lines included."""
     usage: Mapping[str, Any] | None = None
@@ -79,7 +80,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 
 def _agent_of(line: _Line, agents: dict[str, str]) -> str:
-    """The subagent that a line belongs to; empty for the main conversation."""
+    """The id of the line's subagent, which is also added to `agents` by the id of the line; empty for the main conversation."""
     if not line.data.get("isSidechain") and not line.data.get("agentId"):
         return ""
     parent = line.data.get("parentUuid")
@@ -109,7 +110,10 @@ def _conversations(
 
 
 def _current_path(lines: Sequence[_Line]) -> set[int]:
-    """The lines of the current conversation: the ancestors of the last line, their other blocks and their results."""
+    """The `id()` of the lines of the current conversation.
+
+    They are the last line, its ancestors, the other lines of their messages, and the results of their calls.
+    """
     by_id = {str(line.data.get("uuid")): line for line in lines}
     path: set[int] = set()
     line: _Line | None = lines[-1] if lines else None

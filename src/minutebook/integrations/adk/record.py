@@ -160,7 +160,7 @@ class AdkRecord:
             idempotency_key=f"adk:{event.id}",
             broken="mark",
         )
-        if version != self._version + 1:  # the idempotency key: another process appended this event, after others
+        if version != self._version + 1:  # another process appended this event, at another version
             raise VersionConflict(self.conversation, version, self._version)
         self._version = version
         self._add_messages(_Source(event.id, event.author, event.invocation_id), messages)
@@ -169,8 +169,8 @@ class AdkRecord:
         """Add the stored messages of one event to the state in memory."""
         start = len(self._transcript)
         self._transcript.extend(messages)
-        self._next_sequence[source.run] += len(messages)
-        self._events[source.event] = RecordedEvent(
+        self._next_sequence[source.invocation_id] += len(messages)
+        self._events[source.event_id] = RecordedEvent(
             self.conversation, source.author, signature_of(messages), range(start, len(self._transcript))
         )
 
@@ -178,9 +178,9 @@ class AdkRecord:
 class _Source(NamedTuple):
     """The event of a message; the fields are empty for a message that no event contains."""
 
-    event: str
+    event_id: str
     author: str
-    run: str
+    invocation_id: str
 
 
 def _source_of(message: Message) -> _Source:

@@ -103,7 +103,7 @@ class ChatJob(AnswerJob):
         require_room(branch.length + len(new_messages) + 1, limits)
         require_item_sizes(new_messages, "messages", limits)
         call = await self._call(branch, lease.lease)
-        documents = [self.idempotency_key.document(call.call.request_id)]
+        documents = [self.idempotency_key.document(call.settings.request_id)]
         if branch.id != root_id:  # the idempotency key stays with the root, where the first attempt stored it
             await store.put_document(root_id, documents.pop())
         await self.begin(call, documents, recipient=self.recipient)
@@ -156,11 +156,14 @@ class ChatJob(AnswerJob):
             instructions=messages[:system_count] if system_count and branch.length else None,
             reconcile=branch.match.decision,
         )
-        return await self.model_call(settings, branch.record, branch.match.new_messages, branch.copies)
+        return await self.new_call(settings, branch.record, branch.match.new_messages, branch.copies)
 
     async def _answer(self, call: ModelCall, lease: RenewedLease) -> list[bytes]:
         """Call the model and store its answer; return the last events."""
-        completion, max_tokens = CompletionAccumulator(), max_answer_tokens(self.service, call.call.model, self.body)
+        completion, max_tokens = (
+            CompletionAccumulator(),
+            max_answer_tokens(self.service, call.settings.model, self.body),
+        )
         try:
             last_events = await self.call_model(
                 call, completion, lambda: self._attempt(call, completion), max_output_tokens=max_tokens

@@ -5,7 +5,6 @@ messages, and a prompt or a key must not get there.
 """
 
 import logging
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -145,14 +144,11 @@ def _cannot_fit(error: CannotFit | ContextOverflow) -> Failure:
     return Failure(400, message, "context_length_exceeded", "messages")
 
 
-_QUOTED_ROLE: Final = re.compile(r"^is .*; use")
-"""Matches the problem of an unknown role, which quotes the role."""
-
-
 def _invalid_message(error: InvalidMessage) -> Failure:
-    location = error.path if error.index is None else f"messages[{error.index}].{error.path}"
-    problem = _QUOTED_ROLE.sub("is unknown; use", error.problem)
-    return Failure(400, f"{location} {problem}", "invalid_message", location)
+    """The field and the problem, without the value of the field."""
+    message = "messages" if error.index is None else f"messages[{error.index}]"
+    location = f"{message}.{error.path}" if error.path and error.index is not None else error.path or message
+    return Failure(400, f"{location} {error.problem}", "invalid_message", location)
 
 
 def _unknown_name(error: UnknownName) -> Failure:

@@ -148,14 +148,14 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_shown,
+        finalize=_escape_text,
     )
     environment.filters |= {"number": number, "money": money, "moment": moment, "path_id": path_id, "percent": percent}
     return environment
 
 
-def _shown(value: Any) -> Any:
-    """Every text of a template with visible escapes, also ids and names, which come from transcripts too."""
+def _escape_text(value: Any) -> Any:
+    """A value of a template. Control characters of a text become visible, also in ids and names: transcripts contain these too."""
     return visible(value) if type(value) is str else value
 
 

@@ -1,4 +1,4 @@
-"""Compaction that clients request: above a response's `compact_threshold`, of a stored conversation, or of items."""
+"""Compaction that clients request: above the request's `compact_threshold`, of a stored conversation, or of items."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -112,7 +112,7 @@ def require_item_sizes(items: Iterable[Mapping[str, Any]], param: str, limits: L
 
 
 def require_new_ids(items: Iterable[Mapping[str, Any]], stored: Iterable[Item]) -> None:
-    """Raises `RequestRefused` if an item has the id of another item of the request or of a stored item."""
+    """Raises `RequestRefused` if an id is invalid, or is that of another item of the request or of a stored item."""
     ids = [item["id"] for item in items if item.get("id") is not None]
     if any(not isinstance(sent_id, str) or len(sent_id) > MAX_ID_CHARACTERS for sent_id in ids):
         problem = f"The id of an item must be a string of at most {MAX_ID_CHARACTERS} characters."

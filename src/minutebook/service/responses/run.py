@@ -153,12 +153,12 @@ class ResponseJob(ConversationJob):
         call = await self._call(continued, new_messages)
         start = length + len(continued.repeated) if continued.stored_input is None else continued.stored_input
         self._body |= {
-            "conversation": call.call.conversation,
-            "request": call.call.request_id,
+            "conversation": call.settings.conversation,
+            "request": call.settings.request_id,
             "evaluation": call.evaluation_id.hex,
             "input": [start, length + len(new_messages)],
         }
-        self.headers["x-conversation-id"] = call.call.conversation
+        self.headers["x-conversation-id"] = call.settings.conversation
         await self._begin(call, is_new_conversation=continued.record is None or continued.is_fork)
         self.response = StoredResponse(self.run.id, dict(self._body), None)
         self.input_stored.set()
@@ -191,7 +191,7 @@ class ResponseJob(ConversationJob):
                 await store.put_document(document.conversation, self._document())
             raise
         if is_separate:
-            await store_key(store, key, call.call.conversation, self.run.id)
+            await store_key(store, key, call.settings.conversation, self.run.id)
 
     async def _answer_without_storing(self, continued: ContinuedConversation) -> None:
         """Answer with the history of the continued conversation, and store nothing."""
@@ -210,7 +210,7 @@ class ResponseJob(ConversationJob):
             instructions=self._instructions(continued, new_messages),
             reconcile="forked" if continued.is_fork else "appended",
         )
-        return await self.model_call(settings, continued.record, new_messages, continued.copies)
+        return await self.new_call(settings, continued.record, new_messages, continued.copies)
 
     async def _load_items(self, continued: ContinuedConversation) -> Sequence[Item]:
         """The items of the conversation, read if an item of the request has an id that may be one of theirs."""
@@ -243,7 +243,7 @@ class ResponseJob(ConversationJob):
             BaseException: the call failed before the first event. A later failure is sent as an event.
         """
         completion, events = CompletionAccumulator(), ResponseEvents(item_ids(self._body))
-        max_tokens = self.request.max_output_tokens or max_answer_tokens(self.service, call.call.model, {})
+        max_tokens = self.request.max_output_tokens or max_answer_tokens(self.service, call.settings.model, {})
         try:
             message = await self.call_model(
                 call,

@@ -202,7 +202,7 @@ class ThreadJob(AnswerJob):
         body: dict[str, Any] = {}
 
         def documents(start: int) -> list[NewDocument]:
-            requests = [request.call.request_id for request in call.requests]
+            requests = [request.settings.request_id for request in call.requests]
             stop, version = start + len(entries), call.version + 1
             outcome = {"status": "completed", "answer": start, "stop": stop, "version": version}
             document = self._run_document(call, {**fields, **outcome, "requests": requests})
@@ -306,7 +306,7 @@ class ThreadJob(AnswerJob):
     def _max_tokens(self, call: AgentCall) -> int:
         """The maximum tokens of the first model call: the complete record and the longest answer."""
         record, question = call.source.record, self.question
-        sent_tokens = record.tokens + record.counter.message(question.message) + call.call.overhead_tokens
+        sent_tokens = record.tokens + record.counter.message(question.message) + call.settings.overhead_tokens
         return sent_tokens + max_answer_tokens(self.service, question.model, question.options)
 
 

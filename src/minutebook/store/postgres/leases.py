@@ -15,7 +15,7 @@ from minutebook.errors import ConversationBusy, ConversationErased
 from minutebook.store.backend import LoadQuery
 from minutebook.store.codec import moment
 from minutebook.store.postgres.functions import ServerFunction, result_rows
-from minutebook.store.postgres.load import LOAD_PARAMETERS, part_of
+from minutebook.store.postgres.load import LOAD_PARAMETERS, load_arguments
 from minutebook.store.rules import id_hash
 from minutebook.store.types import Lease
 
@@ -45,7 +45,7 @@ async def acquire(
     name = query.conversation
     key = id_hash(tenant, name)
     lock = int.from_bytes(key[:8], signed=True)
-    values = (tenant, lock_milliseconds, key, lock, holder, seconds, loads, name, *part_of(query))
+    values = (tenant, lock_milliseconds, key, lock, holder, seconds, loads, name, *load_arguments(query))
     (row_key, lease_holder, fence, until), *rows = result_rows(await _ACQUIRE.call(db, *values))
     end = moment(int.from_bytes(until))
     if int.from_bytes(row_key) == _BUSY:

@@ -18,7 +18,7 @@ from minutebook.store.sql.headers import row_of
 from minutebook.store.types import LoadedConversation
 
 LOAD_PARAMETERS: Final = (*["int4"] * 4, "bool")
-"""The types of the values of `part_of`."""
+"""The types of the values of `load_arguments`."""
 _LOAD: Final = ServerFunction("load", "text", "text", "bytea", *LOAD_PARAMETERS)
 _ERASED, _HEADER, _PIN, _FOLD = range(4)
 """The kinds of the rows that are not entries."""
@@ -28,16 +28,16 @@ _KIND_SHIFT, _ROLE_SHIFT, _ROLE_MASK, _POSITION_MASK = 40, 32, 0xFF, 0xFFFFFFFF
 async def load_rows(db: AsyncConnection, tenant: str, query: LoadQuery) -> Sequence[Sequence[bytes]]:
     """The rows of a part of a conversation, read on a connection without a transaction."""
     name = query.conversation
-    return result_rows(await _LOAD.call(db, tenant, name, id_hash(tenant, name), *part_of(query)))
+    return result_rows(await _LOAD.call(db, tenant, name, id_hash(tenant, name), *load_arguments(query)))
 
 
-def part_of(query: LoadQuery) -> tuple[int | None, ...]:
-    """The values that select the part."""
+def load_arguments(query: LoadQuery) -> tuple[int | None, ...]:
+    """The arguments of `minutebook.load` that select the part of the conversation."""
     return query.last_turns, query.last_messages, query.since, query.limit, query.folded
 
 
 def loaded_conversation(rows: Sequence[Sequence[bytes]], query: LoadQuery) -> tuple[int, LoadedConversation]:
-    """The row number of a conversation, and the part that the result of `minutebook.load` has.
+    """Decode the rows of `minutebook.load`: the row number of the conversation and the loaded part.
 
     Raises:
         ConversationNotFound: the conversation does not exist.

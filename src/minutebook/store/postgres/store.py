@@ -61,8 +61,8 @@ class PostgresBackend(SqlBackend):
     async def vacuum(self, *, rewrite: bool = False) -> None:
         """Free the space of deleted rows, or rewrite the tables that rows were deleted from.
 
-        Each table is locked while it is rewritten. The write-ahead log is switched then, if this user may do that;
-        otherwise the server removes the old log later.
+        Each table is locked while it is rewritten. After that, the server starts a new file of the write-ahead log and
+        removes the old one, if this user may request that; otherwise the server removes it later.
 
         Raises:
             StoreRejected: this user does not own the tables.
@@ -83,11 +83,11 @@ class PostgresBackend(SqlBackend):
         return await self._engine.append(PendingAppend(self.tenant, command, stored_pieces, self.now(), tokens))
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
-        return self._loaded(await self._engine.call(lambda db: load_rows(db, self.tenant, query)), query)
+        return self._decode_and_cache(await self._engine.call(lambda db: load_rows(db, self.tenant, query)), query)
 
     async def acquire_and_load(self, holder: str, seconds: float, query: LoadQuery) -> LeasedConversation:
         lease, rows = await self._acquire(holder, seconds, query, loads=True)
-        return LeasedConversation(lease, self._loaded(rows, query) if rows else None)
+        return LeasedConversation(lease, self._decode_and_cache(rows, query) if rows else None)
 
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
         return (await self._acquire(holder, seconds, LoadQuery(conversation), loads=False))[0]
@@ -108,8 +108,8 @@ class PostgresBackend(SqlBackend):
         lock_milliseconds = self._engine.lock_milliseconds
         await self._engine.call(lambda db: release(db, self.tenant, lock_milliseconds, lease))
 
-    def _loaded(self, rows: Sequence[Sequence[bytes]], query: LoadQuery) -> LoadedConversation:
-        """The loaded part. Its header is cached for the next append."""
+    def _decode_and_cache(self, rows: Sequence[Sequence[bytes]], query: LoadQuery) -> LoadedConversation:
+        """Decode the loaded part, and cache its header for the next append."""
         number, loaded = loaded_conversation(rows, query)
         self._engine.cache_header(number, loaded.conversation)
         return loaded
@@ -119,10 +119,10 @@ class PostgresBackend(SqlBackend):
         work: TransactionFunction[T],
         *,
         inline_ok: bool = False,  # noqa: ARG002 - for SQLite only
-        is_single: bool = False,
+        single_query: bool = False,
     ) -> T:
         async def run(conn: TenantConnection) -> T:
-            conn.commits_each_query = is_single
+            conn.commits_each_query = single_query
             return await work(PostgresTransaction(conn))
 
         return await self._engine.read(self.tenant, run)
@@ -188,7 +188,7 @@ class PostgresStore(ConversationStore):
         await self._engine.create_job_tables()
 
 
-async def _vacuum_tables(db: AsyncConnection, store: str, *, rewrite: bool) -> None:
+async def _vacuum_tables(db: AsyncConnection, address: str, *, rewrite: bool) -> None:
     """Vacuum or rewrite the tables that rows were deleted from since they were last rewritten.
 
     Deletions of documents are frequent and not recorded, so their table is included if it is not empty. A rewrite deletes
@@ -211,7 +211,7 @@ async def _vacuum_tables(db: AsyncConnection, store: str, *, rewrite: bool) -> N
             unmark = "DELETE FROM minutebook.removed WHERE number = ANY(%s)"
             await db.execute(unmark, ([number for number, _ in marks],))
     except psycopg.errors.InsufficientPrivilege as error:
-        raise StoreRejected(store, "only the owner of the tables may vacuum them; connect as the owner") from error
+        raise StoreRejected(address, "only the owner of the tables may vacuum them; connect as the owner") from error
     if rewrite:
         await _switch_wal(db)
 

@@ -4,13 +4,13 @@ The URL is `redis://user:password@host:6379/0`, or `rediss://…` for TLS, with 
 and its idempotency keys expire after this time without an append to it or one of its forks. `?prefix=WORD` is the start of
 the name of every key. Needs Redis 6.2 or newer, or Valkey.
 
-Costs: an append is one script and a load two, whatever the length of the record. A fork copies the entries that it shares,
-and the server runs nothing else meanwhile. There is no index of words: a search reads the entries, newest conversation
-first, some thousand for a page. `list` with a status also reads the headers with another status. Large payloads are stored
+Costs: an append runs one script and a load two, whatever the length of the record. A fork copies the entries that it
+shares, and the server executes no other command meanwhile. There is no index of words: a search reads the entries, newest
+conversation first, about 5,000 for each page. `list` with a status also reads the headers with another status. Large payloads are stored
 once per conversation, not once per tenant, because each conversation may expire separately.
 
 A new document is claimed in the tenant's index before it is written. A lease is in the tenant's keys too, because its
-conversation may not exist yet. Both cost an append one or two more round trips. Leases use the clock of the server, and a
+conversation may not exist yet. An append with documents or a lease takes one or two more round trips. Leases use the clock of the server, and a
 fence is written to the conversation before the lease is returned. A server that loses data may issue a fence twice.
 
 Durability depends on the server. With `appendonly yes` and `appendfsync always`, acknowledged writes are on its disk. With

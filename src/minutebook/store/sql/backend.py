@@ -35,14 +35,14 @@ MAX_INLINE_ROWS: Final = 64
 class SqlBackend(Backend):
     """All operations except append, leases and vacuum.
 
-    The flags of `read` and `write` are hints. With `is_single`, PostgreSQL takes one round trip less. The others are for
+    The flags of `read` and `write` are hints. With `single_query`, PostgreSQL takes one round trip less. The others are for
     SQLite. `inline_ok`: the function touches few rows, so it may run in the event loop's thread. `cache_safe`: it changes no
     header. `no_fsync`: a power cut may undo it.
     """
 
     @abstractmethod
-    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False, is_single: bool = False) -> T:
-        """Run a function that reads, on one snapshot. With `is_single`, each of its queries may have its own snapshot."""
+    async def read(self, work: TransactionFunction[T], *, inline_ok: bool = False, single_query: bool = False) -> T:
+        """Run a function that reads, on one snapshot. With `single_query`, each of its queries may have its own snapshot."""
 
     @abstractmethod
     async def write(
@@ -63,7 +63,9 @@ class SqlBackend(Backend):
         return await self.read(lambda tx: search.search(tx, query))
 
     async def header(self, conversation: str) -> ConversationHeader:
-        return (await self.read(lambda tx: headers.get(tx, conversation), inline_ok=True, is_single=True)).conversation
+        return (
+            await self.read(lambda tx: headers.get(tx, conversation), inline_ok=True, single_query=True)
+        ).conversation
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
         return await self.read(lambda tx: conversations.load(tx, query), inline_ok=True)
@@ -126,7 +128,7 @@ class SqlBackend(Backend):
 
     async def document(self, kind: str, document_id: str) -> Document:
         return await self.read(
-            lambda tx: documents.get(tx, kind, document_id, self.now()), inline_ok=True, is_single=True
+            lambda tx: documents.get(tx, kind, document_id, self.now()), inline_ok=True, single_query=True
         )
 
     async def documents(self, query: DocumentQuery) -> Page[Document]:

@@ -228,7 +228,7 @@ class SqliteBackend(SqlBackend):
         work: TransactionFunction[T],
         *,
         inline_ok: bool = False,
-        is_single: bool = False,  # noqa: ARG002 - for PostgreSQL only
+        single_query: bool = False,  # noqa: ARG002 - for PostgreSQL only
     ) -> T:
         def read(db: apsw.Connection, max_entries: int | None = None) -> T:
             return run(work(SqliteTransaction(db, self.tenant, max_entries=max_entries)))

@@ -25,7 +25,7 @@ from minutebook.testing.provider.anthropic import (
 )
 from minutebook.testing.provider.errors import error_body, error_headers, error_text
 from minutebook.testing.provider.gemini import gemini_problem, generated_content, model_of
-from minutebook.testing.provider.openai import chat_problem, chunks, completion, data, model_page
+from minutebook.testing.provider.openai import chat_problem, chunks, completion, model_page, sse_event
 from minutebook.testing.provider.rate_limit import RateLimiter
 from minutebook.testing.provider.responses import ResponseStream, response, responses_problem
 from minutebook.testing.provider.usage import PromptMeasure, PromptMeter, answer_usage
@@ -143,7 +143,7 @@ def answer_reply(
             error_fields = {key: error["error"][key] for key in ("code", "message", "param")}
             stream.append(response_stream.event("error", **error_fields))
         else:
-            stream.append(data(error) if request.provider == "openai" else event("error", error=error["error"]))
+            stream.append(sse_event(error) if request.provider == "openai" else event("error", error=error["error"]))
     return Reply(
         200,
         {**STREAM_HEADERS, **id_headers},
@@ -263,7 +263,7 @@ class RequestHandler:
     def _answer(self, request: ReceivedRequest) -> Reply:
         cache = json.dumps([request.provider, request.model, request.body.get("prompt_cache_key")])
         try:
-            measure = self._meter.measure(request.body, cache=cache, marks=request.provider == "anthropic")
+            measure = self._meter.measure(request.body, cache_key=cache, uses_marks=request.provider == "anthropic")
         except RecursionError:
             return self._rejection(request, ScriptedFailure(400, "the body of the request is nested too deeply"))
         if problem := self._prompt_problem(request, measure):
@@ -281,7 +281,7 @@ class RequestHandler:
         answer = playback.next(request)
         if isinstance(answer, ScriptedFailure):
             return self._rejection(request, answer)
-        self._meter.add_to_cache(measure, cache=cache)
+        self._meter.add_to_cache(measure, cache_key=cache)
         self._thinking.add(answer)
         if answer.failure is not None and not request.body.get("stream"):
             return self._rejection(request, answer.failure)

@@ -62,7 +62,7 @@ def chunks(
 
     def event(delta: dict[str, Any], finish: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return data({**head, "choices": [choice], **extra})
+        return sse_event({**head, "choices": [choice], **extra})
 
     yield event({"role": "assistant", "content": "", "refusal": None})
     for delta in _deltas(answer):
@@ -70,11 +70,11 @@ def chunks(
     if answer.failure is None:
         yield event({}, finish_reason(answer))
         if wants_usage:
-            yield data({**head, "choices": [], "usage": _usage(usage)})
+            yield sse_event({**head, "choices": [], "usage": _usage(usage)})
         yield "data: [DONE]\n\n"
 
 
-def data(value: Mapping[str, Any]) -> str:
+def sse_event(value: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 

@@ -16,7 +16,7 @@ from minutebook.testing.script import ScriptedAnswer, ScriptedUsage, TextPart, T
 from minutebook.tokens import TokenCounter
 from minutebook.tokens.counter import TOKENS_PER_CALL
 
-__all__ = ["ANTHROPIC_CACHE", "OPENAI_CACHE", "CacheRules"]  # and the names below
+__all__ = ["ANTHROPIC_CACHE", "OPENAI_CACHE", "CacheRules"]  # these are imported from here, too
 
 CACHE_MARK = "cache_control"
 """The key of a cache mark. It is not part of the prompt: clients move it from request to request."""
@@ -33,7 +33,7 @@ class PromptMeasure:
     """Tokens written to the cache."""
     digests: tuple[str, ...]
     """Prefix digests: after the tools, after the system prompt, after each message."""
-    cacheable: int
+    cacheable_count: int
     """The number of digests that may be cached."""
 
 
@@ -47,28 +47,30 @@ class PromptMeter:
         self._counts: dict[str, int] = {}
         self._cached_digests: dict[str, set[str]] = {}
 
-    def measure(self, body: Mapping[str, Any], *, cache: str, marks: bool) -> PromptMeasure:
-        """Measure a request. With `marks`, only the part up to the last cache mark is cached, if the rules say so."""
+    def measure(self, body: Mapping[str, Any], *, cache_key: str, uses_marks: bool) -> PromptMeasure:
+        """Measure a request. With `uses_marks`, only the part up to the last cache mark is cached, if the rules say so."""
         items = prompt_items(body)
         texts = [canonical(item) for item in items]
         counts = [self._count(index, item, text) for index, (item, text) in enumerate(zip(items, texts, strict=True))]
         digests = prefix_digests(texts)
-        cacheable = _marked_item_count(body) if marks and self._rules.marks_needed else len(items)
+        cacheable_count = _marked_item_count(body) if uses_marks and self._rules.marks_needed else len(items)
         with self._lock:
-            cached_digests = self._cached_digests.get(cache, set())
-            shared = next((index for index in range(cacheable) if digests[index] not in cached_digests), cacheable)
+            cached_digests = self._cached_digests.get(cache_key, set())
+            shared = next(
+                (index for index in range(cacheable_count) if digests[index] not in cached_digests), cacheable_count
+            )
         total, cached, cacheable_tokens = (
             sum(counts),
             self._cached_tokens(sum(counts[:shared])),
-            sum(counts[:cacheable]),
+            sum(counts[:cacheable_count]),
         )
         written = max(0, cacheable_tokens - cached) if cacheable_tokens >= self._rules.minimum_tokens else 0
-        return PromptMeasure(total, cached, written, digests, cacheable)
+        return PromptMeasure(total, cached, written, digests, cacheable_count)
 
-    def add_to_cache(self, measure: PromptMeasure, *, cache: str) -> None:
+    def add_to_cache(self, measure: PromptMeasure, *, cache_key: str) -> None:
         """Add a processed request to the cache."""
         with self._lock:
-            self._cached_digests.setdefault(cache, set()).update(measure.digests[: measure.cacheable])
+            self._cached_digests.setdefault(cache_key, set()).update(measure.digests[: measure.cacheable_count])
 
     def count(self, text: str) -> int:
         return self._counter.count(text)

@@ -23,7 +23,7 @@ class SampleFunction:
     """The start of the line that the report points at, in the test or in the code."""
     symptom: str
     cause: str
-    in_code: bool = False
+    fails_in_code: bool = False
     """Whether the line `at` is in the code, not in the test."""
 
 
@@ -129,7 +129,7 @@ def test_overdue_works_without_being_told_the_time():
     assert overdue_$nouns([old, make(2, status="$closed")], days=30) == [old]
 """,
         at="    return [$noun for $noun in $nouns if $noun.status",
-        in_code=True,
+        fails_in_code=True,
         report="TypeError: can't compare offset-naive and offset-aware datetimes",
         symptom="The nightly reminder job dies with `TypeError: can't compare offset-naive and offset-aware datetimes`.",
         cause="`datetime.now()` without a zone is naive, while every `created_at` we store is in UTC",
@@ -156,7 +156,7 @@ def test_a_row_without_tags_is_a_${noun}_without_tags():
     assert ${noun}_from_row(row).tags == ()
 """,
         at='        tags=tuple(row["tags"].split(',
-        in_code=True,
+        fails_in_code=True,
         report="AttributeError: 'NoneType' object has no attribute 'split'",
         symptom="Loading old $nouns fails with `AttributeError: 'NoneType' object has no attribute 'split'`.",
         cause="rows written before tags existed have NULL in that column, and the loader split it without looking",
@@ -210,7 +210,7 @@ def test_the_last_attempt_counts():
     assert fetch_$noun(Slow(), "$prefix-1", attempts=3) == make(1)
 """,
         at='    raise ${Noun}Error(f"{key}: no answer after',
-        in_code=True,
+        fails_in_code=True,
         report="$package.$area.$noun.${Noun}Error: $prefix-1: no answer after 3 attempts",
         symptom="We configured 3 attempts for the upstream but the logs show only two before it gives up on a $noun.",
         cause="`range(1, attempts)` stops one short, so the last attempt was never made",
@@ -257,7 +257,7 @@ def test_amounts_may_have_thousands_separators():
     assert parse_$amount(" 7 ") == 700
 """,
         at='        raise ${Noun}Error(f"not an amount',
-        in_code=True,
+        fails_in_code=True,
         report="$package.$area.$noun.${Noun}Error: not an amount: '1,234.50'",
         symptom="The import rejects every line above a thousand: `${Noun}Error: not an amount: '1,234.50'`.",
         cause="thousands separators were never removed before the text was turned into a number",
@@ -299,7 +299,7 @@ def test_the_mean_of_nothing_is_zero():
     assert mean_$amount([make(1, $amount=10), make(2, $amount=20)]) == 15
 """,
         at="    return sum(amounts) / len(amounts)",
-        in_code=True,
+        fails_in_code=True,
         report="ZeroDivisionError: division by zero",
         symptom="The summary page is a 500 for every new account: `ZeroDivisionError: division by zero`.",
         cause="an account without a single $noun divides by the length of an empty list",

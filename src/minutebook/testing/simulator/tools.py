@@ -137,7 +137,9 @@ class SimulatedTools:
         prefix = module.words["prefix"]
         if last:
             error = (
-                module.fill(sample.report).splitlines()[0] if sample.in_code else "response did not match the request"
+                module.fill(sample.report).splitlines()[0]
+                if sample.fails_in_code
+                else "response did not match the request"
             )
             return f"{module.fill(sample.name)} failed: {error}"
         verb = self._rng.choice(("loaded", "stored", "queued", "rendered"))
@@ -165,27 +167,27 @@ class SimulatedTools:
             return "\n".join([*lines, _rule(f"1 failed, {len(tests) - 1} passed in {seconds:.2f}s")])
         return "\n".join([*lines, "", _rule(f"{len(tests)} passed in {seconds:.2f}s")])
 
-    def _traceback(self, module: Module, sample: SampleFunction, name: str) -> list[str]:
+    def _traceback(self, module: Module, sample: SampleFunction, test_name: str) -> list[str]:
         error_lines = [f"E   {line}" for line in module.fill(sample.report).split("\n")]
         error_type = (
             module.fill(sample.report).partition(":")[0]
-            if sample.in_code or "Error:" in sample.report
+            if sample.fails_in_code or "Error:" in sample.report
             else "AssertionError"
         )
         error_line = module.fill(sample.at)
-        test = self.project.text(module.test_path)
-        body = test[test.index(f"def {name}(") :].split("\n\n\n")[0].rstrip("\n")
-        if not sample.in_code:
+        test_text = self.project.text(module.test_path)
+        body = test_text[test_text.index(f"def {test_name}(") :].split("\n\n\n")[0].rstrip("\n")
+        if not sample.fails_in_code:
             marked_test = [f">{line[1:]}" if line.startswith(error_line) else line for line in body.splitlines()]
             test_stop = next(number for number, line in enumerate(marked_test) if line.startswith(">"))
             return [
                 *marked_test[: test_stop + 1],
                 *error_lines,
                 "",
-                f"{module.test_path}:{_line_of(test, error_line)}: {error_type}",
+                f"{module.test_path}:{_line_of(test_text, error_line)}: {error_type}",
             ]
-        call = next(line for line in body.splitlines()[1:] if module.fill(sample.name) in line)
-        marked_test = [f">{line[1:]}" if line == call else line for line in body.splitlines()]
+        call_line = next(line for line in body.splitlines()[1:] if module.fill(sample.name) in line)
+        marked_test = [f">{line[1:]}" if line == call_line else line for line in body.splitlines()]
         test_stop = next(number for number, line in enumerate(marked_test) if line.startswith(">"))
         code = self.project.text(module.path)
         function = code[code.index(f"def {module.fill(sample.name)}(") :].split("\n\n\n")[0].rstrip("\n")
@@ -195,7 +197,7 @@ class SimulatedTools:
         return [
             *marked_test[: test_stop + 1],
             "",
-            f"{module.test_path}:{_line_of(test, call)}: ",
+            f"{module.test_path}:{_line_of(test_text, call_line)}: ",
             separator,
             "",
             *marked_code[: code_stop + 1],

@@ -1,4 +1,4 @@
-"""Conversations of files and folders, in every format that can be read."""
+"""Conversations of files, in every format that can be read."""
 
 import asyncio
 import hashlib
@@ -26,18 +26,18 @@ from minutebook.service.inspector.source import (
 
 PAGE_ROWS: Final = 50
 MAX_KEPT_MESSAGES: Final = 300_000
-"""Conversations are kept in memory up to this number of messages together; others are read again when they are opened."""
+"""Conversations are kept in memory until they have this many messages in total; others are read again when they are opened."""
 MAX_OPEN: Final = 6
-"""Number of these that are in memory at a time."""
+"""Maximum number of these other conversations in memory."""
 WAIT_SECONDS: Final = 0.15
-"""How long a page waits for the replay before it shows what is there."""
+"""How long a page waits for the files or the replay before it shows what is ready."""
 MAX_SUMMARIZED: Final = 400
 """Number of conversations that are replayed in the background for the figures of the list."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a conversation is."""
+class _Location:
+    """The file of a conversation and its index in the file."""
 
     path: Path
     index: int
@@ -55,10 +55,10 @@ class FileSource:
     def __init__(self, paths: Sequence[str | Path], policy: ReplayPolicy, *, format_name: str | None = None) -> None:
         self._paths, self._policy, self._format = [Path(path) for path in paths], policy, format_name
         self.name = str(self._paths[0]) if len(self._paths) == 1 else f"{len(self._paths)} files"
-        self._places: dict[str, _Place] = {}
+        self._locations: dict[str, _Location] = {}
         self._summaries: dict[str, ConversationSummary] = {}
         self._skipped: list[str] = []
-        self._is_read = threading.Event()
+        self._all_files_read = threading.Event()
         self._cache: OrderedDict[str, InspectedConversation] = OrderedDict()
         self._kept: dict[str, InspectedConversation] = {}
         self._lock = threading.Lock()
@@ -68,19 +68,19 @@ class FileSource:
         threading.Thread(target=self._read_all, daemon=True, name="inspector").start()
 
     def _read_all(self) -> None:
-        kept = 0
+        message_count = 0
         try:
             for path in self._paths:
                 try:
                     for index, source in enumerate(read(Source(path), self._format)):
                         conversation = self._add(path, index, source)
-                        kept += len(conversation.messages)
-                        if kept < MAX_KEPT_MESSAGES:
+                        message_count += len(conversation.messages)
+                        if message_count < MAX_KEPT_MESSAGES:
                             self._kept[conversation.id] = conversation
                 except UnreadableInput as error:
                     self._skipped.append(str(error))
         finally:
-            self._is_read.set()
+            self._all_files_read.set()
         newest_first = sorted(self._summaries.values(), key=SORTS["recent"])
         for summary in newest_first[:MAX_SUMMARIZED]:
             conversation = self._load(summary.id)
@@ -90,7 +90,7 @@ class FileSource:
     def _add(self, path: Path, index: int, source: SourceConversation) -> InspectedConversation:
         conversation_id = hashlib.sha256(f"{path}\n{index}".encode()).hexdigest()[:12]
         conversation = self._conversation(conversation_id, path, source)
-        self._places[conversation_id] = _Place(path, index, source.format)
+        self._locations[conversation_id] = _Location(path, index, source.format)
         updated_at = next((item.at for item in reversed(source.items) if item.at), None) or source.created_at
         updated_at = updated_at or datetime.fromtimestamp(path.stat().st_mtime, UTC)
         self._summaries[conversation_id] = summary_of(conversation, updated_at)
@@ -108,8 +108,8 @@ class FileSource:
         )
 
     async def list(self, query: ListFilter) -> ConversationList:
-        if not self._is_read.is_set():
-            await asyncio.to_thread(self._is_read.wait, WAIT_SECONDS)
+        if not self._all_files_read.is_set():
+            await asyncio.to_thread(self._all_files_read.wait, WAIT_SECONDS)
         return await asyncio.to_thread(self._list, query)
 
     def _list(self, query: ListFilter) -> ConversationList:
@@ -126,7 +126,7 @@ class FileSource:
             total=len(found),
             next=following if following < len(found) else None,
             models=models,
-            is_complete=self._is_read.is_set(),
+            is_complete=self._all_files_read.is_set(),
             skipped=self._skipped[:20],
         )
 
@@ -136,10 +136,10 @@ class FileSource:
             conversation = self._load(summary.id)
             for position, message in enumerate(conversation.messages):
                 text = full_text(message)
-                folded = text.casefold()
-                if all(word in folded for word in words):
-                    at = folded.find(words[0])
-                    snippet = " ".join(text[max(0, at - 60) : at + 140].split())
+                casefolded = text.casefold()
+                if all(word in casefolded for word in words):
+                    offset = casefolded.find(words[0])
+                    snippet = " ".join(text[max(0, offset - 60) : offset + 140].split())
                     yield replace(summary, snippet=snippet, snippet_position=position)
                     break
             else:
@@ -147,14 +147,14 @@ class FileSource:
                     yield summary
 
     async def state(self, conversation_id: str) -> str:
-        if conversation_id not in self._places:
+        if conversation_id not in self._locations:
             raise ConversationNotFound(conversation_id)
         return ""
 
     async def open(self, conversation_id: str) -> InspectedConversation:
-        if conversation_id not in self._places and not self._is_read.is_set():
-            await asyncio.to_thread(self._is_read.wait)
-        if conversation_id not in self._places:
+        if conversation_id not in self._locations and not self._all_files_read.is_set():
+            await asyncio.to_thread(self._all_files_read.wait)
+        if conversation_id not in self._locations:
             raise ConversationNotFound(conversation_id)
         conversation = await asyncio.to_thread(self._load, conversation_id)
         if not conversation.started.locked():
@@ -167,9 +167,9 @@ class FileSource:
             return self._kept[conversation_id]
         with self._lock:
             if conversation_id not in self._cache:
-                place = self._places[conversation_id]
-                source = next(islice(read(Source(place.path), place.format), place.index, None))
-                self._cache[conversation_id] = self._conversation(conversation_id, place.path, source)
+                location = self._locations[conversation_id]
+                source = next(islice(read(Source(location.path), location.format), location.index, None))
+                self._cache[conversation_id] = self._conversation(conversation_id, location.path, source)
             self._cache.move_to_end(conversation_id)
             while len(self._cache) > MAX_OPEN:
                 self._cache.popitem(last=False)

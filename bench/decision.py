@@ -23,7 +23,6 @@ from typing import Literal
 from bench.contest import clear_count_cache
 from bench.corpus import ROOT
 from bench.peers_env import OFFLINE, Peers
-from bench.replay import Recording
 from bench.report import Part, Table, Target, progress, time_of, times
 from bench.session import coding_session
 from minutebook import (
@@ -37,6 +36,7 @@ from minutebook import (
     TurnStrategy,
 )
 from minutebook.compaction import HybridStrategy
+from minutebook.lab.sessions import call_indexes
 
 ENTRIES = 10_000
 """Length of the conversation."""
@@ -132,7 +132,7 @@ def _measure_with_litellm(python: Path, rounds: int, calls: int) -> list[Decisio
 def measure_ours(rounds: int, calls: int) -> list[DecisionCost]:
     """The cost of each strategy in each case: the minimum over the rounds."""
     session = coding_session(ENTRIES + 40 * calls)
-    stops = [stop for stop in Recording("generated", session).calls if stop >= ENTRIES][: calls + 1]
+    stops = [stop for stop in call_indexes(session) if stop >= ENTRIES][: calls + 1]
     costs: list[DecisionCost] = []
     for name, make in STRATEGIES.items():
         progress(f"decision: {name}")

@@ -1,7 +1,6 @@
 """Adapters for the peers, used as their documentation says. Runs in the peers' environment.
 
 python -m bench.peers RESULT.json calls ROUNDS ALLOWANCE_SECONDS
-python -m bench.peers RESULT.json replay BUDGET MAX_CONVERSATIONS MIN_MESSAGES FILE...
 python -m bench.peers RESULT.json store quick|full [POSTGRESQL-URL]
 """
 
@@ -20,16 +19,12 @@ from splintr import Tokenizer
 
 from bench import store, store_adapters
 from bench.contest import BUDGET, WARM_UP_TEXT, WINDOW, ContestantFactory, ContestEntry, contest, our_entries
-from bench.corpus import conversations
-from bench.replay import Policy, recordings, replay
 from bench.session import long_conversation
 from minutebook import Message
-from minutebook.tokens import ExactCounter
 
 T = TypeVar("T")
 
 _encode: Callable[[str], list[int]] = Tokenizer.from_pretrained("o200k_base").encode_ordinary
-_counter = ExactCounter()
 
 
 class StatelessPeer:
@@ -119,11 +114,11 @@ class LlamaIndex:
 
 
 def llama_index(messages: list[Message]) -> ContestantFactory:
-    converted = _for_llama_index(messages, 0)
+    converted = _for_llama_index(messages)
     return lambda: LlamaIndex(converted)
 
 
-def _for_llama_index(messages: Sequence[Message], first: int) -> list[Any]:
+def _for_llama_index(messages: Sequence[Message]) -> list[Any]:
     from llama_index.core.llms import ChatMessage
 
     return [
@@ -135,7 +130,7 @@ def _for_llama_index(messages: Sequence[Message], first: int) -> list[Any]:
                 **{k: message[k] for k in ("tool_calls", "tool_call_id") if k in message},
             },
         )
-        for index, message in enumerate(messages, first)
+        for index, message in enumerate(messages)
     ]
 
 
@@ -250,72 +245,6 @@ def their_entries() -> list[ContestEntry]:
     ]
 
 
-def langchain_trim(*, exact: bool) -> Policy:
-    def policy(messages: list[Message], budget: int, state: dict[str, Any]) -> Sequence[Message]:
-        from langchain_core.messages import convert_to_messages, trim_messages
-        from langchain_core.messages.utils import count_tokens_approximately
-
-        converted: list[Any] = state.setdefault("converted", [])
-        counts: dict[int, int] = state.setdefault("counts", {})
-        indexes: dict[int, int] = state.setdefault("indexes", {})
-        for index in range(len(converted), len(messages)):
-            converted += convert_to_messages([messages[index]])
-            indexes[id(converted[index])] = index
-            counts[id(converted[index])] = _counter.message(messages[index]) if exact else 0
-        trimmed = trim_messages(
-            converted,
-            max_tokens=budget,
-            token_counter=(lambda history: sum(counts[id(m)] for m in history))
-            if exact
-            else count_tokens_approximately,
-            strategy="last",
-            include_system=True,
-            start_on="human",
-        )
-        return [messages[indexes[id(message)]] for message in trimmed]
-
-    return policy
-
-
-def langchain_clear(messages: list[Message], budget: int, state: dict[str, Any]) -> Sequence[Message]:
-    from langchain_core.messages import convert_to_messages
-    from langchain_core.messages.utils import count_tokens_approximately
-
-    editing = import_module("langchain.agents.middleware.context_editing")
-    converted: list[Any] = state.setdefault("converted", [])
-    converted += convert_to_messages(messages[len(converted) :])
-    edited = list(converted)
-    editing.ClearToolUsesEdit(trigger=budget, keep=3).apply(edited, count_tokens=count_tokens_approximately)
-    rows = zip(messages, converted, edited, strict=True)
-    cleared: dict[int, Message] = state.setdefault("cleared", {})
-    return [
-        message if before is after else cleared.setdefault(index, {**message, "content": after.content})
-        for index, (message, before, after) in enumerate(rows)
-    ]
-
-
-def llama_index_buffer(messages: list[Message], budget: int, state: dict[str, Any]) -> Sequence[Message]:
-    from llama_index.core.memory import ChatMemoryBuffer
-
-    memory: Any = state.get("memory")
-    if memory is None:
-        memory = ChatMemoryBuffer.from_defaults(token_limit=budget, tokenizer_fn=_encode)
-        state["memory"] = memory
-    start = state.get("start", 0)
-    for message in _for_llama_index(messages[start:], start):
-        memory.put(message)
-    state["start"] = len(messages)
-    return [messages[message.additional_kwargs["index"]] for message in memory.get()]
-
-
-POLICIES: dict[str, tuple[str, Policy]] = {
-    "langchain-core trim_messages, exact": ("langchain_core", langchain_trim(exact=True)),
-    "langchain-core trim_messages, approximate": ("langchain_core", langchain_trim(exact=False)),
-    "langchain ClearToolUsesEdit": ("langchain.agents.middleware.context_editing", langchain_clear),
-    "llama-index ChatMemoryBuffer": ("llama_index.core.memory", llama_index_buffer),
-}
-
-
 def measure_calls(rounds: int, allowance_seconds: float) -> list[dict[str, Any]]:
     conversation = long_conversation()
     timings = contest(
@@ -326,23 +255,6 @@ def measure_calls(rounds: int, allowance_seconds: float) -> list[dict[str, Any]]
         allowance_seconds=allowance_seconds,
     )
     return [timing.as_json() for timing in timings]
-
-
-def measure_replay(budget: int, max_conversations: int, min_messages: int, files: list[str]) -> dict[str, Any]:
-    recorded = recordings(
-        (conversation for name in files for conversation in conversations(name)),
-        max_conversations=max_conversations,
-        min_messages=min_messages,
-    )
-    results: dict[str, Any] = {}
-    for name, (module, policy) in POLICIES.items():
-        print(f"  replay: {name}", file=sys.stderr, flush=True)
-        try:
-            import_module(module)
-            results[name] = vars(replay(recorded, policy, budget))
-        except Exception as error:
-            results[name] = f"{type(error).__name__}: {error}"
-    return results
 
 
 def measure_store(effort: str, server: str | None = None) -> list[dict[str, Any]]:
@@ -357,10 +269,8 @@ def main(result_path: str, part: str, *settings: str) -> None:
     logging.disable(logging.CRITICAL)
     if part == "calls":
         result: Any = measure_calls(int(settings[0]), float(settings[1]))
-    elif part == "store":
-        result = measure_store(*settings)
     else:
-        result = measure_replay(int(settings[0]), int(settings[1]), int(settings[2]), list(settings[3:]))
+        result = measure_store(*settings)
     Path(result_path).write_text(json.dumps(result), encoding="utf-8")
 
 

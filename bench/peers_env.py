@@ -34,6 +34,8 @@ PACKAGES = (
     "psycopg[binary,pool]==3.3.4",
     "splintr-rs==0.22.0",
 )
+HEADROOM_PACKAGES = ("headroom-ai==0.42.0", "apsw==3.54.1.0", "pydantic>=2.10", "splintr-rs==0.22.0")
+"""headroom-ai and the others require different versions of click."""
 OFFLINE = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise `import litellm` downloads its prices
     "HF_HUB_OFFLINE": "1",
@@ -50,15 +52,15 @@ class Peers:
     python: Path | None
     missing_reason: str = ""
 
-    def run(self, *arguments: str, timeout_seconds: float = 1_800) -> str:
-        """Run `bench.peers` in the peers' environment; return its result as JSON.
+    def run(self, *arguments: str, module: str = "bench.peers", timeout_seconds: float = 1_800) -> str:
+        """Run a module of the benchmark in the peers' environment; return its result as JSON.
 
         Our source is on its path, so that minutebook is measured in the same process.
         """
         assert self.python is not None
         with tempfile.NamedTemporaryFile("r", encoding="utf-8", suffix=".json") as result:
             subprocess.run(
-                [str(self.python), "-m", "bench.peers", result.name, *arguments],
+                [str(self.python), "-m", module, result.name, *arguments],
                 cwd=ROOT,
                 env=os.environ | OFFLINE | {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))},
                 stdout=subprocess.DEVNULL,
@@ -70,9 +72,18 @@ class Peers:
 
 def find_or_install_peers() -> Peers:
     """The peers' environment. It is created if it does not exist or is out of date."""
-    folder = HOME / "peers"
+    return _find_or_install("peers", PACKAGES)
+
+
+def find_or_install_headroom() -> Peers:
+    """The environment of headroom-ai."""
+    return _find_or_install("headroom", HEADROOM_PACKAGES)
+
+
+def _find_or_install(name: str, packages: tuple[str, ...]) -> Peers:
+    folder = HOME / name
     python, installed = folder / "bin" / "python", folder / "installed.txt"
-    required = "\n".join(PACKAGES)
+    required = "\n".join(packages)
     if installed.is_file() and installed.read_text(encoding="utf-8") == required:
         return Peers(python)
     progress("installing the peers in a separate environment (once, takes two minutes)")
@@ -81,10 +92,10 @@ def find_or_install_peers() -> Peers:
         venv.create(folder, with_pip=True, symlinks=True)
     except (OSError, subprocess.CalledProcessError) as failure:
         return Peers(None, f"cannot create an environment for the peers: {failure}")
-    error = _install(python, PACKAGES)
+    error = _install(python, packages)
     if error:  # install the others without a package that fails
-        failed = [package for package in PACKAGES if _install(python, [package])]
-        error = error if len(failed) == len(PACKAGES) else ""
+        failed = [package for package in packages if _install(python, [package])]
+        error = error if len(failed) == len(packages) else ""
         progress(f"could not be installed: {', '.join(failed)}; delete {folder} to try again")
     if error:
         shutil.rmtree(folder, ignore_errors=True)

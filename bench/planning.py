@@ -9,11 +9,11 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from bench.policies import COLUMNS, cells_of, ours
-from bench.replay import Policy, Recording, ReplayResult, plain, replay
+from bench.policies import COLUMNS, cells_of
 from bench.report import Part, Table, Target, progress
 from minutebook import (
     ComposedManager,
@@ -22,7 +22,6 @@ from minutebook import (
     MarkdownSection,
     Message,
     ModelInfo,
-    PassthroughManager,
     Prompt,
     PromptTemplate,
     Session,
@@ -31,19 +30,22 @@ from minutebook import (
     Transcript,
     view_of,
 )
+from minutebook.lab import TYPICAL_BILLING, PolicyResult, RecordedSession, Report, SessionOutcome, evaluate
+from minutebook.lab.replay import MakeManager
 from minutebook.planning.budget import StepBudget, StepHistoryManager
 from minutebook.planning.history_section import TaskHistorySection
 from minutebook.planning.plan_section import PlanningToolsSection
 from minutebook.testing.simulator.plan_session import planned_project
+from minutebook.tokens import ExactCounter
 from minutebook.wire import provider_message_to_entry
 
 BUDGET = 32_000
 
 
 class AlignedHistory:
-    """A session that replays a recording, and builds its views."""
+    """A session that replays a recording, and builds its views. It is a peer of the lab, because it adds its own tools."""
 
-    def __init__(self, budget: int, system: Message, *, fold_immediately: bool) -> None:
+    def __init__(self, budget: int, *, system: Message, fold_immediately: bool) -> None:
         self.session = Session()
         self.budget = None if fold_immediately else StepBudget(ModelInfo("any", max_input_tokens=budget))
         text = str(system["content"]).replace("${", "$${")
@@ -61,13 +63,14 @@ class AlignedHistory:
         room = budget - self.record.counter.message(self.tools)
         self.manager = ComposedManager((StepHistoryManager(), TokenBudgetManager(room)))
 
-    def view(self, messages: Sequence[Message]) -> list[Message]:
+    def select(self, messages: Sequence[Message]) -> Sequence[tuple[Message, int | None]]:
         for message in messages[len(self.record) :]:
             self.add(message)
         if self.budget is not None:
             asyncio.run(self.compact(self.budget))
         fold = Fold("prompt", 0, 1, (self.rendered_prompt(),), "rendered again")
-        return [self.tools, *view_of(self.record, self.manager, session=self.session, folds=[fold]).messages]
+        view = view_of(self.record, self.manager, session=self.session, folds=[fold]).curated
+        return [(self.tools, None), *zip(view, view.origins, strict=True)]
 
     def rendered_prompt(self) -> Message:
         return {"role": "system", "content": self.prompt.render(session=self.session).text}
@@ -95,16 +98,6 @@ class AlignedHistory:
                 await result
 
 
-def aligned(*, fold_immediately: bool) -> Policy:
-    def policy(messages: list[Message], budget: int, state: dict[str, Any]) -> Sequence[Message]:
-        if not state:
-            state["aligned"] = AlignedHistory(budget, messages[0], fold_immediately=fold_immediately)
-        view: list[Message] = state["aligned"].view(messages)
-        return view
-
-    return policy
-
-
 def measure(*, quick: bool) -> Part:
     part = Part()
     seeds = range(1 if quick else 3)
@@ -124,21 +117,21 @@ def _without_release_notes(messages: list[dict[str, Any]]) -> list[dict[str, Any
     return messages[: next(index for index, call in enumerate(calls) if "CHANGELOG.md" in call)]
 
 
-def _replay_all(projects: list[list[dict[str, Any]]]) -> dict[str, ReplayResult]:
-    recorded = [
-        Recording(f"project {number}", [plain(m) for m in messages]) for number, messages in enumerate(projects)
-    ]
-    policies = {
-        "full": ours(lambda _: PassthroughManager()),
-        "budget": ours(TokenBudgetManager),
-        "steps": aligned(fold_immediately=True),
-        "steps, when full": aligned(fold_immediately=False),
-    }
-    results = {}
-    for name, policy in policies.items():
-        progress(f"planning: {name}")
-        results[name] = replay(recorded, policy, BUDGET)
-    return results
+def _replay_all(projects: list[list[dict[str, Any]]]) -> Report:
+    """All projects have the same system message, apart from the tools that their names are in."""
+    progress("planning: replay")
+    outcomes: dict[str, list[SessionOutcome]] = {}
+    for number, messages in enumerate(projects):
+        session = RecordedSession(f"project {number}", messages, ExactCounter())
+        aligned = partial(AlignedHistory, system=messages[0])
+        policies: dict[str, MakeManager] = {
+            "budget": TokenBudgetManager,
+            "steps": partial(aligned, fold_immediately=True),
+            "steps, when full": partial(aligned, fold_immediately=False),
+        }
+        for result in evaluate(policies, [session], budget=BUDGET, billing=TYPICAL_BILLING, jobs=1).results:
+            outcomes.setdefault(result.name, []).extend(result.outcomes)
+    return Report(BUDGET, [PolicyResult(name, results) for name, results in outcomes.items()])
 
 
 def _with_tools(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -153,27 +146,26 @@ def _with_tools(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**messages[0], "content": f"{messages[0]['content']}\n\nTools: {tool_list}"}, *messages[1:]]
 
 
-def _add_table(part: Part, title: str, results: dict[str, ReplayResult], *, is_whole: bool = False) -> None:
-    whole = results["full"].cost
+def _add_table(part: Part, title: str, report: Report, *, is_whole: bool = False) -> None:
     notes = [
         "budget: TokenBudgetManager. steps: StepHistoryManager, then the same budget; a summarized step is folded immediately,",
-        "or when the window is full (StepBudget). system: with steps, the prompt contains the current plan.",
+        "or when the window is full (StepBudget). lost: with steps, the system message contains the current plan.",
         "The number of messages kept with the summaries was tuned on other seeds (100 to 105) than these (0 to 2).",
     ]
-    rows: list[Sequence[str]] = [cells_of(name, result, whole) for name, result in results.items()]
     if is_whole:
         notes.append(
             "The notes use the words of the summaries, which favors steps. The next table leaves the notes out."
         )
+    rows = [cells_of(result) for result in report.results]
     table = Table(f"Planned projects of 12 steps and 600 messages, {title}: {BUDGET:,} tokens", COLUMNS, rows, notes)
     part.tables.append(table)
-    part.figures[title] = {name: vars(result) for name, result in results.items()}
-    steps, budget = results["steps"], results["budget"]
-    bad = sum(result.invalid + result.over + result.refused for name, result in results.items() if name != "full")
+    part.figures[title] = report.to_json()
+    steps, budget = report.result("steps"), report.result("budget")
+    bad = sum(result.total(name) for result in report.results[1:] for name in ("invalid", "over", "refused"))
     part.targets.append(Target(f"{title}: no view is invalid or over the budget", f"{bad}", not bad))
+    relative = steps.total("cost") / budget.total("cost")
+    part.targets.append(Target(f"{title}: steps cost no more", f"{relative:.2f} of it", relative <= 1))
+    recall, other = steps.measure("names"), budget.measure("names")
     part.targets.append(
-        Target(f"{title}: steps cost no more", f"{steps.cost / budget.cost:.2f} of it", steps.cost <= budget.cost)
+        Target(f"{title}: steps keep at least as much", f"{recall:.1%} and {other:.1%}", recall >= other)
     )
-    recall = f"{steps.share('recalled'):.1%} and {budget.share('recalled'):.1%}"
-    is_met = steps.share("recalled") >= budget.share("recalled")
-    part.targets.append(Target(f"{title}: steps keep at least as much", recall, is_met))

@@ -1,82 +1,78 @@
-"""Replays recorded conversations with every manager, at its defaults, and with the peers' policies."""
+"""Replays all recorded sessions of 60 messages or more with our managers and with the peers' policies, in the lab."""
 
 import json
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from bench.corpus import conversations, folder
-from bench.peers_env import HOME, Peers
-from bench.replay import Policy, Recording, ReplayResult, recordings, replay
+from bench.corpus import folder
+from bench.peers_env import HOME, Peers, find_or_install_headroom
 from bench.report import Part, Table, Target, progress
-from minutebook import (
-    ComposedManager,
-    HistoryManager,
-    Message,
-    PassthroughManager,
-    SlidingWindowManager,
-    TokenBudgetManager,
-    ToolResultClearer,
-    ToolResultTruncator,
-    Transcript,
-    TurnWindowManager,
+from minutebook.lab import FULL, TYPICAL_BILLING, PolicyResult, RecordedSession, Report, SessionOutcome, evaluate, plot
+from minutebook.lab import load_sessions as load_files
+from minutebook.lab.policies import BUDGET_POLICY, available_presets
+
+MIN_MESSAGES = 60
+QUICK_SESSIONS = 3
+IN_PEERS_ENVIRONMENT = ("langchain", "llama-index", "strands", "window")
+MANAGERS = (
+    *available_presets(),
+    "sliding_window:40",
+    "sliding_window:window_size=40,slack=40",
+    "turn_window:10",
+    "tool_result_truncator",
+    "tool_result_clearer",
+    "tool_stripper",
 )
-from minutebook.history import ToolStripper
-from minutebook.lab import plot
-
-AGENTS = ("coding_agents", "claude_code", "codex_responses")
-BUDGET = 32_000
-SERVICE_BUDGET = 4_000
-FULL = "full"
-BUDGETED = "budget"
-EXACT_WINDOW = "window 40"
-
-MANAGERS: dict[str, Callable[[int], HistoryManager]] = {
-    FULL: lambda _: PassthroughManager(),
-    BUDGETED: TokenBudgetManager,
-    EXACT_WINDOW: lambda _: SlidingWindowManager(40),
-    "window 40, slack 40": lambda _: SlidingWindowManager(40, slack=40),
-    "turns 10": lambda _: TurnWindowManager(10),
-    "truncate 2000": lambda _: ToolResultTruncator(),
-    "clear": lambda _: ToolResultClearer(),
-    "strip": lambda _: ToolStripper(),
-    "truncate 2000 + window 40, slack 40": lambda _: ComposedManager(
-        (ToolResultTruncator(), SlidingWindowManager(40, slack=40))
-    ),
-    "truncate 2000 + budget": lambda budget: ComposedManager((ToolResultTruncator(), TokenBudgetManager(budget))),
-}
-"""All managers except `ActiveToolsManager`, whose views depend on the session's tools."""
-
+"""All managers except `active_tools`, whose views depend on the session's tools."""
 COLUMNS = (
-    "policy",
-    "views",
-    "invalid",
-    "over",
-    "newest",
-    "first",
-    "system",
-    "tokens",
-    "peak",
-    "cached",
-    "busts",
-    "cost",
-    "recall",
-    "refused",
+    *(
+        "policy",
+        "views",
+        "invalid",
+        "over",
+        "refused",
+        "lost",
+        "cuts",
+        "window",
+        "cost",
+        "re-reads",
+        "names",
+        "names 2",
+    ),
+    *("quotes", "requests", "constraints", "decisions", "dearer", "worst", "ms"),
 )
 
 
-def ours(make: Callable[[int], HistoryManager]) -> Policy:
-    """The policy of a manager, on a transcript that grows with the recording."""
+@dataclass(frozen=True)
+class SessionSet:
+    """Sessions of the corpus with the budget that they are replayed with, and the targets of the default policy."""
 
-    def policy(messages: list[Message], budget: int, state: dict[str, Any]) -> Sequence[Message]:
-        if not state:
-            state.update(transcript=Transcript(broken="mark"), manager=make(budget))
-        transcript, manager = state["transcript"], state["manager"]
-        transcript.extend(messages[len(transcript) :])
-        view: Sequence[Message] = manager.curate(transcript)
-        return view
+    files: tuple[str, ...]
+    budget: int
+    targets: dict[str, float] = field(default_factory=dict)
+    """Measure → its limit: a maximum for costs, a minimum for the others."""
 
-    return policy
+
+SETS = {
+    "coding": SessionSet(
+        ("claude_code", "coding_agents"), 32_000, {"cost": 0.38, "names": 0.99, "names, other pattern": 0.98}
+    ),
+    "codex": SessionSet(("codex_responses",), 64_000, {"cost": 0.33, "names": 0.98, "quotes": 0.94}),
+    "service": SessionSet(("customer_service",), 4_000, {"cost": 0.72, "names": 0.97}),
+    "long chat": SessionSet(("long_chat",), 16_000, {"names": 0.99}),
+}
+
+
+def sessions_of(name: str, *, quick: bool) -> Iterator[RecordedSession]:
+    """The sessions of a set, or a few of them."""
+    path = folder()
+    assert path is not None
+    files = [path / f"{file}.jsonl.gz" for file in SETS[name].files]
+    for number, session in enumerate(load_files(files, min_messages=MIN_MESSAGES)):
+        if quick and number == QUICK_SESSIONS:
+            break
+        yield session
 
 
 def measure(peers: Peers, *, quick: bool) -> Part:
@@ -84,129 +80,111 @@ def measure(peers: Peers, *, quick: bool) -> Part:
     if folder() is None:
         part.tables.append(Table("Replay: no corpus found; set MINUTEBOOK_CORPUS to its folder", COLUMNS))
         return part
-    max_conversations, min_messages = (4, 80) if quick else (24, 80)
-    with ThreadPoolExecutor(1) as pool:  # nothing is timed here, so the peers may run concurrently
-        theirs = pool.submit(_replay_peers, peers, max_conversations, min_messages)
-        recorded = recordings(
-            (c for name in AGENTS for c in conversations(name)),
-            max_conversations=max_conversations,
-            min_messages=min_messages,
+    headroom = find_or_install_headroom() if peers.python is not None else peers
+    for name, session_set in SETS.items():
+        progress(f"replay: {name}")
+        report = evaluate(
+            {policy: policy for policy in MANAGERS},
+            sessions_of(name, quick=quick),
+            budget=session_set.budget,
+            billing=TYPICAL_BILLING,
         )
-        results = _replay_ours(recorded, BUDGET)
-        _add_agent_sessions(part, recorded, results, theirs)
-    _add_customer_service(part, max_conversations=40 if quick else 1_000)
+        theirs, failed = _peer_results(name, {peers: IN_PEERS_ENVIRONMENT, headroom: ("headroom",)}, quick=quick)
+        _add_table(part, name, Report(report.budget, [*report.results, *theirs]), failed)
+        _add_targets(part, name, report)
     return part
 
 
-def _replay_ours(recorded: list[Recording], budget: int) -> dict[str, ReplayResult]:
-    results = {}
-    for name, make in MANAGERS.items():
-        progress(f"replay: {name}")
-        results[name] = replay(recorded, ours(make), budget)
-    return results
+def _peer_results(
+    name: str, environments: dict[Peers, tuple[str, ...]], *, quick: bool
+) -> tuple[list[PolicyResult], dict[str, str]]:
+    """The results of the peers, and the reasons for those that have none."""
+    results, failed = [], {}
+    for environment, peers in environments.items():
+        for peer in peers:
+            if environment.python is None:
+                failed[peer] = environment.missing_reason
+                continue
+            progress(f"replay: {name}, {peer}")
+            try:
+                rows = json.loads(environment.run(name, "quick" if quick else "full", peer, module="bench.peer_replay"))
+            except Exception as error:
+                failed[peer] = f"failed: {error}"
+                continue
+            results += [
+                PolicyResult(policy, [SessionOutcome.from_json(row) for row in rows[policy]]) for policy in rows
+            ]
+    return results, failed
 
 
-def _replay_peers(peers: Peers, max_conversations: int, min_messages: int) -> dict[str, ReplayResult | str]:
-    if peers.python is None:
-        return {"peers": peers.missing_reason}
-    try:
-        outcomes = json.loads(peers.run("replay", str(BUDGET), str(max_conversations), str(min_messages), *AGENTS))
-    except Exception as error:
-        return {"peers": f"failed: {error}"}
-    return {
-        name: outcome if isinstance(outcome, str) else ReplayResult(**outcome) for name, outcome in outcomes.items()
-    }
-
-
-def _add_agent_sessions(
-    part: Part,
-    recorded: list[Recording],
-    results: dict[str, ReplayResult],
-    theirs: "Future[dict[str, ReplayResult | str]]",
-) -> None:
-    count = sum(len(recording.messages) for recording in recorded)
+def _add_table(part: Part, name: str, report: Report, failed: dict[str, str]) -> None:
     table = Table(
-        f"Replay: {len(recorded)} agent sessions of {', '.join(AGENTS)}, {count:,} messages, budget {BUDGET:,}", COLUMNS
+        f"Replay: {name}, {report.sessions} sessions of {', '.join(SETS[name].files)} with {MIN_MESSAGES} messages or more, "
+        f"{report.messages:,} messages, budget {report.budget:,}",
+        COLUMNS,
+        [cells_of(result) for result in report.results],
+        [
+            "cost: 0.1 x cached + 1.25 x rest, relative to the full history at the same calls. re-reads: and missed lines are read again.",
+            "names, quotes: of what the recorded answers use, the share in view. names 2: by another pattern. lost: views without the",
+            "system message, the first or the newest request. dearer, worst: sessions that cost more than the full history.",
+        ],
     )
-    full_cost = results[FULL].cost
-    table.rows = [cells_of(name, result, full_cost) for name, result in results.items()]
-    peers = {name: outcome for name, outcome in theirs.result().items() if isinstance(outcome, ReplayResult)}
-    failed = {name: outcome for name, outcome in theirs.result().items() if isinstance(outcome, str)}
-    table.rows += [cells_of(name, result, full_cost) for name, result in peers.items()]
-    table.rows += [[name, error[:120]] for name, error in failed.items()]
-    table.notes = [
-        "newest, first, system: views with that message verbatim. cost: 0.1 x cached + 1.25 x rest, relative to full.",
-        "recall: share of the identifiers in the recorded answer and the earlier record that are in the view.",
-        "Only policies with 'budget' limit tokens; the others may exceed it.",
-    ]
-    part.tables.append(table)
-    part.figures["agents"] = {name: vars(result) for name, result in {**results, **peers}.items()}
-    _add_guarantee_targets(part, results, "agents")
-    _add_cost_target(part, results, "agents")
+    table.rows += [[peer, reason[:120]] for peer, reason in failed.items()]
+    points = {result.name: (result.measure("cost"), result.measure("names")) for result in report.results}
+    ours = {FULL, *MANAGERS}
     picture = plot.save(
-        HOME / "replay.svg",
-        {name: (result.cost / full_cost, result.share("recalled")) for name, result in results.items()},
-        {name: (result.cost / full_cost, result.share("recalled")) for name, result in peers.items()},
+        HOME / f"replay-{name.replace(' ', '-')}.svg",
+        {policy: point for policy, point in points.items() if policy in ours},
+        {policy: point for policy, point in points.items() if policy not in ours},
     )
     table.notes.append(f"Plot: {picture.relative_to(HOME.parent)}")
-
-
-def _add_customer_service(part: Part, max_conversations: int) -> None:
-    recorded = recordings(conversations("customer_service"), max_conversations=max_conversations, min_messages=0)
-    count = sum(len(recording.messages) for recording in recorded)
-    results = _replay_ours(recorded, SERVICE_BUDGET)
-    full_cost = results[FULL].cost
-    table = Table(
-        f"Replay: {len(recorded)} conversations of customer_service, {count:,} messages, budget {SERVICE_BUDGET:,}",
-        COLUMNS,
-        [cells_of(name, result, full_cost) for name, result in results.items()],
-        ["refused: CannotFit was raised; these views are not counted in the other columns."],
-    )
     part.tables.append(table)
-    part.figures["customer_service"] = {name: vars(result) for name, result in results.items()}
-    _add_guarantee_targets(part, results, "customer_service")
-    _add_cost_target(part, results, "customer_service")
+    part.figures[name] = report.to_json()
 
 
-def cells_of(name: str, result: ReplayResult, full_cost: float) -> list[str]:
+def cells_of(result: PolicyResult) -> Sequence[str]:
+    calls = max(1, result.total("views"))
+    counts = (f"{result.total(name) / calls:.1%}" for name in ("invalid", "over"))
+    measures = ("names", "names, other pattern", "quotes", "requests", "constraints", "decisions")
     return [
-        name,
-        f"{result.views:,}",
-        f"{result.share('invalid'):.1%}",
-        f"{result.share('over'):.1%}",
-        f"{result.share('request'):.1%}",
-        f"{result.share('goal'):.1%}",
-        f"{result.share('system'):.1%}",
-        f"{result.tokens / 1e6:.2f}M",
-        f"{result.peak:,}",
-        f"{result.share('cached'):.1%}",
-        f"{result.busts:,}",
-        f"{result.cost / full_cost:.2f}x",
-        f"{result.share('recalled'):.1%}",
-        f"{result.refused:,}",
+        result.name,
+        f"{result.total('views'):,}",
+        *counts,
+        f"{result.total('refused'):,}",
+        f"{result.total('essentials_lost') / calls:.1%}",
+        f"{result.total('cuts'):,}",
+        f"{result.measure('window'):.0%}",
+        f"{result.measure('cost'):.3f}",
+        f"{result.measure('cost with re-reads'):.3f}",
+        *(f"{result.measure(name):.1%}" for name in measures),
+        f"{len(result.dearer) / max(1, len(result.outcomes)):.0%}",
+        f"{result.worst_ratio:.3f}",
+        f"{result.milliseconds:.2f}",
     ]
 
 
-def _add_guarantee_targets(part: Part, results: dict[str, ReplayResult], where: str) -> None:
-    """Add the targets for the guarantees of all managers, and of the budget."""
-    for guarantee, violations in (
-        ("no invalid view", {name: result.invalid for name, result in results.items()}),
-        ("the newest request in every view", {name: result.views - result.request for name, result in results.items()}),
-        (
-            "the system message in every view",
-            {name: result.systems - result.system for name, result in results.items()},
-        ),
-        ("no view over the budget", {name: result.over for name, result in results.items() if BUDGETED in name}),
-    ):
-        violators = ", ".join(f"{name}: {count}" for name, count in violations.items() if count)
+def _add_targets(part: Part, name: str, report: Report) -> None:
+    for result in report.results[1:]:
+        bad = {field: result.total(field) for field in ("invalid", *(["over"] if "budget" in result.name else []))}
+        wrong = ", ".join(f"{field} {count}" for field, count in bad.items() if count)
         part.targets.append(
-            Target(f"{where}: {guarantee}", violators or f"0 of {len(violations)} managers", not violators)
+            Target(f"{name}: no view of {result.name} is invalid or over its budget", wrong or "0", not wrong)
         )
-
-
-def _add_cost_target(part: Part, results: dict[str, ReplayResult], where: str) -> None:
-    full_cost = results[FULL].cost
-    expensive = {name: result.cost / full_cost for name, result in results.items() if result.cost > full_cost}
-    names = ", ".join(f"{name} {cost:.2f}x" for name, cost in expensive.items()) or "none"
-    what = "no manager except the exact window costs more than the full history"
-    part.targets.append(Target(f"{where}: {what}", f"above 1.00x: {names}", set(expensive) <= {EXACT_WINDOW}))
+    default = report.result(BUDGET_POLICY)
+    for measure_name, limit in SETS[name].targets.items():
+        value = default.measure(measure_name)
+        is_cost = "cost" in measure_name
+        low, high = default.interval(measure_name)
+        part.targets.append(
+            Target(
+                f"{name}: {measure_name} {'at most' if is_cost else 'at least'} {limit}",
+                f"{value:.3f}, 95 % interval {low:.3f} to {high:.3f}",
+                value <= limit if is_cost else value >= limit,
+            )
+        )
+    lost: Any = default.total("essentials_lost")
+    part.targets.append(Target(f"{name}: requests and system message in every view", f"{lost} without", not lost))
+    worst = default.worst_ratio
+    part.targets.append(
+        Target(f"{name}: no session costs more than the full history", f"worst {worst:.3f}", worst <= 1.0005)
+    )

@@ -24,16 +24,16 @@ class Conversation:
     @property
     def calls(self) -> list[int]:
         """The indexes of the messages before which the model was called."""
-        from bench.replay import Recording  # fails to load when `bench.probe` measures an older tree
+        from minutebook.lab.sessions import call_indexes  # an older tree that `bench.probe` measures has none
 
-        return Recording(self.source, self.messages).calls
+        return list(call_indexes(self.messages))
 
 
 def long_conversation() -> Conversation:
     """The longest recorded agent session, or a generated one of a thousand messages if there is no corpus."""
     if folder() is None:
         return Conversation("generated: no corpus found", coding_session(LONG))
-    from bench.replay import plain
+    from minutebook.lab.peers import plain
 
     longest = max(conversations("coding_agents"), key=lambda recorded: len(recorded["messages"]))
     messages = [plain(message) for message in longest["messages"]]

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from bench.corpus import conversations, folder
-from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from bench.session import coding_session
 from bench.store_adapters import PostgresDatabases, SqliteFiles
 from bench.store_contest import DatabaseSource
 from minutebook import Message, open_store
 from minutebook.errors import InvalidMessage
+from minutebook.lab.peers import plain
 from minutebook.record.message import text_of
 from minutebook.wire.chat import provider_message_to_entry
 

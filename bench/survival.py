@@ -9,7 +9,6 @@ from itertools import accumulate
 from math import inf
 
 from bench.corpus import conversations, folder
-from bench.replay import plain
 from bench.report import Part, Table, Target, progress
 from minutebook import CompactionManager, Message, ModelInfo, SummarizeStrategy, Transcript, view_of
 from minutebook.compaction.fact_ledger import (
@@ -21,6 +20,7 @@ from minutebook.compaction.fact_ledger import (
     with_braces_expanded,
 )
 from minutebook.compaction.summarizer import is_summary, summary_text
+from minutebook.lab.peers import plain
 
 FILES = ("coding_agents", "claude_code", "codex_responses")
 KINDS = ("paths", "ids", "numbers", "commands")

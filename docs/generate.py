@@ -7,6 +7,7 @@ from pathlib import Path
 
 import api_reference
 import architecture
+import lab_example
 import sync_stub
 
 from minutebook.cli.reference import command_reference
@@ -65,6 +66,7 @@ PAGES = {
     HERE / "cli.md": cli,
     HERE / "http.md": http,
     architecture.PAGE: architecture.page,
+    lab_example.PAGE: lab_example.picture,
     sync_stub.PAGE: sync_stub.sync_stub,
     **{
         Path(import_module(package).__file__ or "").with_suffix(".pyi"): partial(stub, package)

@@ -6,13 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from bench import corpus
 from minutebook import Message, TokenBudgetManager
-from minutebook.cli.main import cli
-from minutebook.lab import FULL, RecordedSession, SessionOutcome, evaluate, load_sessions, replay_session
+from minutebook.errors import UnreadableInput
+from minutebook.lab import (
+    FULL,
+    TYPICAL_BILLING,
+    RecordedSession,
+    SessionOutcome,
+    evaluate,
+    load_sessions,
+    replay_requests,
+    replay_session,
+)
+from minutebook.lab.outcome import PairingCheck
 from minutebook.lab.page import html_page
+from minutebook.testing import coding_session
 from minutebook.tokens import ExactCounter
 from tests.transcripts import needs_corpus
 
@@ -39,6 +49,13 @@ def session(messages: Sequence[Message] = MESSAGES) -> RecordedSession:
 
 def tokens(*messages: Message) -> int:
     return sum(map(ExactCounter().message, messages))
+
+
+class LastMessage:
+    """A peer that sends only the newest message."""
+
+    def select(self, messages: Sequence[Message]) -> list[tuple[Message, int | None]]:
+        return [(messages[-1], len(messages) - 1)]
 
 
 class WithoutResults:
@@ -81,7 +98,9 @@ def test_a_policy_that_drops_what_is_used_misses_it() -> None:
     assert (outcome.lines_found, outcome.lines) == (0, 1)
     assert [(miss.call, miss.source, miss.text) for miss in outcome.misses] == [(4, 3, LINE.strip())]
     view = tokens(SYSTEM, TASK, CALL, {**FILE, "content": "[cleared]"})
-    assert outcome.reread_cost == pytest.approx(outcome.cost + 1.25 * tokens(FILE) + 0.1 * view)
+    reread = 1.25 * tokens(FILE) + 0.1 * view  # before the second answer
+    carried = 0.1 * tokens(FILE)  # in the third request, which makes no cut
+    assert outcome.reread_cost == pytest.approx(outcome.cost + reread + carried)
 
 
 def test_a_call_whose_essentials_exceed_the_budget_is_refused_and_counts_nowhere_else() -> None:
@@ -113,49 +132,135 @@ def test_the_page_escapes_what_the_sessions_say() -> None:
     assert "&lt;b&gt;" in page
 
 
-def test_the_command_prints_a_row_per_policy_and_writes_a_page(tmp_path: Path) -> None:
-    file, page = tmp_path / "chat.json", tmp_path / "report.html"
-    file.write_text(json.dumps(MESSAGES))
-    options = ["--policy", "token_budget", "--policy", "sliding_window:4", "--html", str(page), "--jobs", "1"]
+def test_goals_are_the_requests_constraints_and_decisions_so_far() -> None:
+    asked: Message = {"role": "user", "content": "Change the parser. You must never change the public API."}
+    decided: Message = {"role": "assistant", "content": "We will use a table of handlers here. It is short."}
+    chat: list[Message] = [asked, decided, MORE, END, MORE, END]
+    kept = replay_session(session(chat), None, 10_000)
+    last = replay_session(session(chat), lambda _: LastMessage(), 10_000)
 
-    result = CliRunner().invoke(cli, ["lab", str(tmp_path / "chat.json"), *options])
-
-    assert result.exit_code == 0, result.output
-    assert "1 sessions, 7 messages" in result.output
-    assert "sliding_window:4" in result.output
-    assert "<svg" in page.read_text()
-
-
-def test_the_command_prints_json_with_intervals(tmp_path: Path) -> None:
-    (tmp_path / "chat.json").write_text(json.dumps(MESSAGES))
-
-    result = CliRunner().invoke(cli, ["lab", str(tmp_path), "--policy", "token_budget", "--jobs", "1", "--json"])
-
-    full, budget = json.loads(result.stdout)["policies"]
-    assert full["policy"] == FULL
-    assert budget["cost"] == 1.0
-    assert budget["intervals"]["names"] == [1.0, 1.0]
+    # At the three calls there are 1, 2 and 3 requests, 1 constraint each, and 0, 1 and 1 decisions.
+    assert (kept.requests_found, kept.requests) == (6, 6)
+    assert (kept.constraints_found, kept.constraints) == (3, 3)
+    assert (kept.decisions_found, kept.decisions) == (2, 2)
+    assert (last.requests_found, last.constraints_found, last.decisions_found) == (3, 1, 0)
 
 
-def test_a_policy_of_a_file_is_replayed(tmp_path: Path) -> None:
-    (tmp_path / "chat.json").write_text(json.dumps(MESSAGES))
-    policy = tmp_path / "mine.py"
-    policy.write_text(
-        "from minutebook import SlidingWindowManager\nPOLICIES = {'last two': lambda budget: SlidingWindowManager(2)}\n"
-    )
+def test_the_views_of_a_peer_are_measured_without_repairs() -> None:
+    outcome = replay_session(session(), lambda _: LastMessage(), 10_000)
 
-    result = CliRunner().invoke(cli, ["lab", str(tmp_path / "chat.json"), "--policy", str(policy), "--json"])
-
-    assert [row["policy"] for row in json.loads(result.stdout)["policies"]] == [FULL, "last two"]
+    assert (outcome.views, outcome.invalid) == (3, 1)  # the second view is a result without its call
+    assert outcome.essentials_lost == 3
+    assert outcome.cuts == 2
+    assert outcome.cached == 0
 
 
-def test_a_wrong_policy_is_reported_before_anything_is_read(tmp_path: Path) -> None:
-    (tmp_path / "chat.json").write_text("not even JSON")
+def test_a_problem_of_the_record_itself_does_not_count_as_the_policys() -> None:
+    broken = [TASK, CALL, MORE, END]
 
-    result = CliRunner().invoke(cli, ["lab", str(tmp_path / "chat.json"), "--policy", "token_buget"])
+    assert replay_session(session(broken), None, 10_000).invalid == 0
 
-    assert result.exit_code != 0
-    assert "token_budget" in result.output
+
+@pytest.mark.parametrize(
+    ("messages", "problems"),
+    [
+        ([TASK, CALL, FILE, ANSWER], set()),
+        ([TASK, FILE], {"orphan"}),
+        ([TASK, CALL], {"dangling"}),
+        ([TASK, CALL, MORE], {"dangling"}),
+        ([TASK, CALL, FILE, FILE], {"duplicate"}),
+        ([SYSTEM], {"empty"}),
+        ([], {"empty"}),
+    ],
+)
+def test_finds_what_a_provider_would_reject(messages: list[Message], problems: set[str]) -> None:
+    assert PairingCheck().problems(messages) == problems
+
+
+def test_the_requests_of_a_session_say_what_was_sent_and_what_it_cost() -> None:
+    rows = list(replay_requests(session(), lambda _: WithoutResults(), 10_000))
+
+    assert [row.record_length for row in rows] == [2, 4, 6]
+    assert [row.is_cut for row in rows] == [False, False, False]
+    assert rows[1].charge.tokens == tokens(SYSTEM, TASK, CALL, {**FILE, "content": "[cleared]"})
+    assert rows[1].charge.cached == tokens(SYSTEM, TASK)
+    assert rows[1].full.tokens == tokens(SYSTEM, TASK, CALL, FILE)
+    assert rows[1].view is not None
+    assert rows[1].view.messages[-1]["content"] == "[cleared]"
+
+
+def test_a_session_says_which_answers_use_a_message() -> None:
+    uses = session().later_uses()
+
+    assert [(use.call, use.names, use.lines) for use in uses[3]] == [(4, ["handle_failure"], [LINE.strip()])]
+    assert [(use.call, use.names) for use in uses[4]] == [(6, ["handle_failure"])]
+
+
+def test_one_policy_is_compared_with_the_full_history() -> None:
+    for policy in ("token_budget", TokenBudgetManager, TokenBudgetManager(32_000)):
+        report = evaluate(policy, [session()], jobs=1)
+
+        assert report.results[0].name == FULL
+        assert report.results[1].measure("cost") == 1.0
+
+
+def test_finished_sessions_are_not_replayed_again(tmp_path: Path) -> None:
+    file = tmp_path / "progress.jsonl"
+    first = evaluate("token_budget", [session()], jobs=1, progress_file=file)
+
+    class Broken:
+        def curate(self, messages: Sequence[Message], *, session: Any) -> list[Message]:
+            raise AssertionError("replayed again")
+
+    again = evaluate({"token_budget": Broken()}, [session()], jobs=1, progress_file=file)
+    assert again.results[1].outcomes == first.results[1].outcomes
+    with pytest.raises(AssertionError, match="again") as caught:
+        evaluate({"token_budget": Broken()}, [session(MESSAGES[:5])], jobs=1, progress_file=file)
+    assert caught.value.__notes__ == ["policy token_budget, session by hand"]
+
+
+def test_a_line_that_was_not_written_completely_is_replayed_again(tmp_path: Path) -> None:
+    file = tmp_path / "progress.jsonl"
+    evaluate("token_budget", [session()], jobs=1, progress_file=file)
+    file.write_text(file.read_text()[:-20])
+
+    assert evaluate("token_budget", [session()], jobs=1, progress_file=file).sessions == 1
+
+
+def test_another_file_is_not_taken_for_a_file_of_progress(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("buy milk\n")
+
+    with pytest.raises(UnreadableInput, match="another file"):
+        evaluate("token_budget", [session()], jobs=1, progress_file=file)
+    assert file.read_text() == "buy milk\n"
+
+
+def test_the_same_figures_with_one_process_and_with_two() -> None:
+    sessions = [RecordedSession(f"{seed}", coding_session(seed=seed, turns=4), ExactCounter()) for seed in range(4)]
+    one, two = (evaluate("token_budget", sessions, budget=3_000, jobs=jobs) for jobs in (1, 2))
+
+    for left, right in zip(one.results, two.results, strict=True):
+        assert [outcome.cost for outcome in left.outcomes] == [outcome.cost for outcome in right.outcomes]
+    assert one.results[1].total("cuts") > 0
+
+
+@needs_corpus
+@pytest.mark.slow
+def test_the_lab_on_recorded_sessions_of_coding_agents() -> None:
+    folder = corpus.folder()
+    assert folder is not None
+    sessions = load_sessions([folder / "codex_responses.jsonl.gz"], min_messages=60)
+    policies = {"budget": "token_budget", "window": "sliding_window:40"}
+    report = evaluate(policies, sessions, budget=64_000, billing=TYPICAL_BILLING)
+
+    full, budget, window = report.results
+    assert report.sessions == 9
+    assert (full.measure("cost"), full.measure("names"), full.measure("quotes")) == (1.0, 1.0, 1.0)
+    assert (budget.total("invalid"), budget.total("over"), budget.total("essentials_lost")) == (0, 0, 0)
+    assert budget.measure("cost") < 0.4
+    assert window.measure("cost") > 1.0
+    assert report.pareto() == {FULL, "budget"}
 
 
 @needs_corpus

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import click
+
+from minutebook.formats.source import CONVERSATION_ENDINGS
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -47,13 +49,6 @@ class InputFile:
     @property
     def is_in_folder(self) -> bool:
         return self.folder is not None
-
-
-CONVERSATION_ENDINGS: Final = (
-    *(".json", ".jsonl", ".ndjson", ".traj", ".db", ".sqlite", ".sqlite3", ".chat.history.md"),
-    *(".json.gz", ".jsonl.gz", ".ndjson.gz"),
-)
-"""Ends of the names of files that are read in a folder."""
 
 
 def conversation_files(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,9 +27,19 @@ def read_progress(source: str, *, prints_meanwhile: bool = True) -> Iterator[Cal
     if (size or 0) < MIN_BYTES or not _is_visible(prints_meanwhile=prints_meanwhile):
         yield None
         return
+    with bytes_progress(f"reading {Path(source).name}", size or 0) as advance:
+        yield advance
+
+
+@contextmanager
+def bytes_progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function to call with the number of bytes read. It does nothing if stderr is not a terminal."""
+    if not _is_visible(prints_meanwhile=False):
+        yield lambda _count: None
+        return
     from rich.progress import DownloadColumn
 
-    with _bar(f"reading {Path(source).name}", size, DownloadColumn()) as advance:
+    with _bar(title, total, DownloadColumn()) as advance:
         yield advance
 
 

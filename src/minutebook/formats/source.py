@@ -24,6 +24,11 @@ from typing import Any, Final, Literal, NoReturn, cast
 from minutebook.errors import UnreadableInput
 
 Kind = Literal["json", "text", "sqlite"]
+CONVERSATION_ENDINGS: Final = (
+    *(".json", ".jsonl", ".ndjson", ".traj", ".db", ".sqlite", ".sqlite3", ".chat.history.md"),
+    *(".json.gz", ".jsonl.gz", ".ndjson.gz"),
+)
+"""Ends of the names of files that are read in a folder."""
 _BOM: Final = b"\xef\xbb\xbf"
 _SQLITE: Final = b"SQLite format 3\x00"
 _CHUNK: Final = 1 << 16

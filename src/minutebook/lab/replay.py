@@ -1,194 +1,140 @@
-"""Replays a recorded session under a history policy, without a model.
+"""Replays a recorded session under a history policy, without a model: what each request would have sent and cost.
 
 At each point where the model was called, the policy builds the view of the messages so far. The cost is computed with the
-provider's prompt cache; recall is the share of what the recorded answer used that the view still contains.
+prices and the prompt cache of the provider.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
+from minutebook.conversation.policy import Policy
 from minutebook.errors import CannotFit
-from minutebook.history.cache_cost import TYPICAL_PRICES, CacheLedger
-from minutebook.history.compose import PassthroughManager
-from minutebook.history.names import full_text
+from minutebook.history.curation import Curated
 from minutebook.history.protocol import HistoryManager
-from minutebook.history.view import view_of
-from minutebook.lab.sessions import RecordedCall, RecordedSession, Use
-from minutebook.record.finding import errors
-from minutebook.record.message import Message, is_user, leading_system_count
+from minutebook.history.view import View, view_of
+from minutebook.lab.prompt_cache import Billing, Charge, PromptCache, billing_of
+from minutebook.lab.prompt_items import PromptItems
+from minutebook.lab.sessions import RecordedCall, RecordedSession
+from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
-from minutebook.record.validation import check
-from minutebook.tokens.models import Prices
 
-MakeManager: TypeAlias = Callable[[int], HistoryManager]
-"""Returns the manager for a budget in tokens. It is called once per session, so a manager may keep state."""
 FULL: Final = "full history"
-_MAX_MISSES: Final = 20
-"""Maximum number of missed lines that are kept per session, for the report."""
+
+
+@runtime_checkable
+class Peer(Protocol):
+    """A policy of another library. Its view is measured as it is, without the repairs that views of ours get."""
+
+    def select(self, messages: Sequence[Message]) -> Sequence[tuple[Message, int | None]]:
+        """The messages to send, each with its index in `messages`, or None for a message that is not among them."""
+        ...
+
+
+MakeManager: TypeAlias = Callable[[int], HistoryManager | Policy | Peer]
+"""Returns the manager or policy for a budget in tokens. It is called once per session, so a manager may keep state."""
+Policies: TypeAlias = Mapping[str, MakeManager | None]
+"""Name → the function that makes its manager; None sends the full history."""
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """A line that an answer used and the view did not contain."""
+class ReplayedRequest:
+    """One request of a session as a policy would have sent it."""
 
-    call: int
-    """The index of the answer."""
-    source: int
-    """The index of the newest message that has the line."""
-    text: str
-
-
-@dataclass(slots=True)
-class SessionOutcome:
-    """What one policy did with one session."""
-
-    session: str
-    messages: int
-    views: int = 0
-    refused: int = 0
-    """Calls for which the essential messages exceed the budget. They count nowhere else, nor in `full_cost`."""
-    invalid: int = 0
-    over: int = 0
-    cuts: int = 0
-    """Views that are not the previous one with messages appended."""
-    tokens: int = 0
-    cached: int = 0
-    cost: float = 0.0
-    """In tokens of plain input."""
-    full_cost: float = 0.0
-    """The cost of sending the full history at the same calls."""
-    reread_cost: float = 0.0
-    """`cost`, and for every missed line the cost of reading its message again."""
-    names: int = 0
-    names_found: int = 0
-    other_names: int = 0
-    other_names_found: int = 0
-    lines: int = 0
-    lines_found: int = 0
-    requests: int = 0
-    requests_found: int = 0
-    """User messages so far that are in the view unchanged, added up over all calls."""
-    essentials_lost: int = 0
-    """Views without the system message, the first or the newest request."""
-    seconds: float = 0.0
-    misses: list[Miss] = field(default_factory=list)
+    call: RecordedCall
+    """The call of the recording, with what its answer used. `call.index` is the length of the record at that time."""
+    view: View | None
+    """The messages to send; None if the policy refused."""
+    charge: Charge
+    """Tokens sent, cached and written, and their cost. All 0 if the policy refused."""
+    full: Charge
+    """The same for the full history at this call."""
+    is_cut: bool
+    """Whether the request is not the previous one with messages appended."""
+    seconds: float
+    """The time that building the view took."""
 
     @property
-    def ratio(self) -> float:
-        """The cost relative to the full history."""
-        return self.cost / self.full_cost if self.full_cost else 1.0
+    def record_length(self) -> int:
+        return self.call.index
 
-    def to_json(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "misses"}
-        misses = [{"call": miss.call, "source": miss.source, "text": miss.text} for miss in self.misses]
-        return {**values, "ratio": self.ratio, "misses": misses}
+    @property
+    def is_refused(self) -> bool:
+        """Whether the essential messages exceed the budget."""
+        return self.view is None
 
 
-def replay_session(
-    session: RecordedSession, make_manager: MakeManager | None, budget: int, *, prices: Prices = TYPICAL_PRICES
-) -> SessionOutcome:
-    """Build and measure the view at every call of a session. Without a manager, the full history is sent."""
-    outcome = SessionOutcome(session.id, len(session.messages))
+_NOTHING: Final = Charge(0, 0, 0, 0.0)
+
+
+def replay_requests(
+    session: RecordedSession, make_manager: MakeManager | None, budget: int, *, billing: Billing | None = None
+) -> Iterator[ReplayedRequest]:
+    """The requests of a session under a policy, one for each call of the model. Without a manager, everything is sent.
+
+    `billing` is by default that of the session's model.
+    """
+    billing = billing or billing_of(session.model)
     record = Transcript(counter=session.counter, broken="mark")
-    manager = PassthroughManager() if make_manager is None else make_manager(budget)
-    ledger, full = CacheLedger(prices), CacheLedger(prices)
-    measured = _Measured(session)
-    for call in session.calls:
+    build = _all_messages if make_manager is None else _view_builder(make_manager(budget), billing.provider)
+    items, cache = PromptItems(session.counter, billing.provider), PromptCache(billing)
+    previous: Sequence[Message] = ()
+    for call, full in zip(session.calls, full_charges(session, billing), strict=True):
         record.extend(session.messages[len(record) : call.index])
         started = time.perf_counter()
-        try:
-            view = view_of(record, manager)
-        except CannotFit:
-            outcome.refused += 1
+        view = build(record)
+        seconds = time.perf_counter() - started
+        if view is None:
+            yield ReplayedRequest(call, None, _NOTHING, full, is_cut=False, seconds=seconds)
             continue
-        finally:
-            outcome.seconds += time.perf_counter() - started
-        messages, origins = view.curated, view.curated.origins
-        counts = [measured.tokens(message) for message in messages]
-        outcome.views += 1
-        outcome.invalid += bool(errors(check(list(messages)))) and not errors(check(session.messages[: call.index]))
-        outcome.over += make_manager is not None and sum(counts) > budget
-        ledger.send(messages, counts)
-        full.send(session.messages[: call.index], session.tokens[: call.index])
-        _measure_recall(outcome, session, call, _Shown(measured, messages, origins), sum(counts), prices)
-    outcome.tokens, outcome.cached, outcome.cuts = ledger.tokens, ledger.cached, ledger.busts
-    outcome.cost, outcome.full_cost = ledger.cost, full.cost
-    outcome.reread_cost += outcome.cost
-    return outcome
+        messages = view.curated
+        charge = cache.send(items.of(messages), session.seconds(call.index))
+        yield ReplayedRequest(call, view, charge, full, not _continues(previous, messages), seconds)
+        previous = messages
 
 
-class _Measured:
-    """Tokens and texts of messages that a policy has changed or added, computed once."""
-
-    def __init__(self, session: RecordedSession) -> None:
-        self.session = session
-        self.indexes = {id(message): index for index, message in enumerate(session.messages)}
-        self._values: dict[int, tuple[Message, int, str]] = {}
-        """By the id of the message, which is kept alive here."""
-
-    def tokens(self, message: Message) -> int:
-        index = self.indexes.get(id(message))
-        return self.session.tokens[index] if index is not None else self._value(message)[1]
-
-    def text(self, message: Message) -> str:
-        return self._value(message)[2]
-
-    def _value(self, message: Message) -> tuple[Message, int, str]:
-        value = self._values.get(id(message))
-        if value is None:
-            value = self._values[id(message)] = (message, self.session.counter.message(message), full_text(message))
-        return value
+def full_charges(session: RecordedSession, billing: Billing) -> list[Charge]:
+    """What the full history costs at each call. It is computed once per session and billing."""
+    if billing not in session.charges:
+        items, cache = PromptItems(session.counter, billing.provider), PromptCache(billing)
+        session.charges[billing] = [
+            cache.send(items.of(session.messages[: call.index]), session.seconds(call.index)) for call in session.calls
+        ]
+    return session.charges[billing]
 
 
-class _Shown:
-    """What a view contains: messages of the record unchanged, and the texts of all others."""
-
-    def __init__(self, measured: _Measured, messages: Sequence[Message], origins: Sequence[int | None]) -> None:
-        self.unchanged: set[int] = set()
-        texts = []
-        for message, origin in zip(messages, origins, strict=True):
-            if (origin is not None and message is measured.session.messages[origin]) or (
-                origin is not None and message == measured.session.messages[origin]
-            ):
-                self.unchanged.add(origin)
-            else:
-                texts.append(measured.text(message))
-        self._text = "\n".join(texts)
-
-    def contains(self, use: Use) -> bool:
-        return not self.unchanged.isdisjoint(use.sources) or use.text in self._text
+def _all_messages(record: Transcript) -> View:
+    return View(Curated(record, range(len(record))), record, length=len(record))
 
 
-def _measure_recall(
-    outcome: SessionOutcome,
-    session: RecordedSession,
-    call: RecordedCall,
-    shown: _Shown,
-    view_tokens: int,
-    prices: Prices,
-) -> None:
-    outcome.names += len(call.names)
-    outcome.names_found += sum(map(shown.contains, call.names))
-    outcome.other_names += len(call.other_names)
-    outcome.other_names_found += sum(map(shown.contains, call.other_names))
-    outcome.lines += len(call.lines)
-    missed = [use for use in call.lines if not shown.contains(use)]
-    outcome.lines_found += len(call.lines) - len(missed)
-    outcome.misses += [Miss(call.index, use.sources[-1], use.text) for use in missed][
-        : _MAX_MISSES - len(outcome.misses)
-    ]
-    plain = prices.input or 1.0
-    write, read = (plain if price is None else price for price in (prices.cache_write, prices.cache_read))
-    for source in {use.sources[-1] for use in missed}:
-        outcome.reread_cost += (write * session.tokens[source] + read * view_tokens) / plain
-    requests = [index for index in range(call.index) if is_user(session.messages[index])]
-    outcome.requests += len(requests)
-    outcome.requests_found += sum(index in shown.unchanged for index in requests)
-    essential = {*range(min(leading_system_count(session.messages), call.index)), *requests[:1], *requests[-1:]}
-    outcome.essentials_lost += not essential <= shown.unchanged
+def _view_builder(manager: HistoryManager | Policy | Peer, provider: Provider) -> Callable[[Transcript], View | None]:
+    """The function that builds the view of a growing record, or returns None if the essential messages do not fit."""
+    if isinstance(manager, Peer):
+        return partial(_peer_view, manager)
+    policy = manager if isinstance(manager, Policy) else Policy("lab", manager)
+    compaction = policy.compaction()
+
+    def build(record: Transcript) -> View | None:
+        try:
+            # A strategy without a model computes in a thread at most, so a new event loop per call is cheap enough.
+            folds = () if compaction is None else asyncio.run(compaction.check_and_apply(record)).folds
+            return view_of(record, policy.manager, folds=folds, provider=provider)
+        except CannotFit:
+            return None
+
+    return build
 
 
-Policies: TypeAlias = Mapping[str, MakeManager | None]
-"""Name → the function that makes its manager; None sends the full history."""
+def _peer_view(peer: Peer, record: Transcript) -> View:
+    selected = peer.select(record)
+    return View(Curated((message for message, _ in selected), [at for _, at in selected]), record, length=len(record))
+
+
+def _continues(previous: Sequence[Message], messages: Sequence[Message]) -> bool:
+    """Whether a request is the previous one with messages appended."""
+    if len(previous) > len(messages):
+        return False
+    return all(left is right or left == right for left, right in zip(previous, messages, strict=False))

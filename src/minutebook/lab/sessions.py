@@ -1,38 +1,33 @@
-"""Recorded sessions, prepared for replay: where the model was called, and what each answer used from the record.
+"""Recorded sessions, prepared for replay: where the model was called, and what each answer used from the record."""
 
-An answer in a recording was written with everything in view. The names and lines that it repeats from earlier messages are
-what a view should still contain at that call. They are found once per session, whatever the policies.
-"""
-
-import re
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
-from itertools import islice
+from hashlib import sha256
 from pathlib import Path
-from typing import Final
 
+from minutebook.errors import UnreadableInput
 from minutebook.formats.registry import read
-from minutebook.formats.source import Source
-from minutebook.history.names import NAME, full_text
-from minutebook.record.message import Message, call_ids, is_result, is_user, result_id, role_of
-from minutebook.tokens import TokenCounter, counter_for
-
-OTHER_NAME: Final = re.compile(
-    r"[A-Za-z0-9_$]+(?:[./:@#-]+[A-Za-z0-9_$]+)+|[A-Za-z]*\d[A-Za-z0-9]{3,}|[A-Za-z]+_[A-Za-z_]+|[A-Z][a-z]+[A-Z]\w+"
+from minutebook.formats.source import CONVERSATION_ENDINGS, Source
+from minutebook.history.names import full_text
+from minutebook.lab.databases import StoredConversations, is_database, open_conversations
+from minutebook.lab.prompt_cache import Billing, Charge
+from minutebook.lab.uses import (
+    Goal,
+    TextIndex,
+    Use,
+    constraints_of,
+    decisions_of,
+    lines_of,
+    names_of,
+    other_names_of,
+    uses,
 )
-"""A second pattern, to see that a result does not depend on the first."""
-MIN_LINE: Final = 24
-"""Minimum length of a line that counts as quoted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A name or a line that an answer uses, and the earlier messages that contain it."""
-
-    text: str
-    sources: Sequence[int]
+from minutebook.record.message import Message, call_ids, is_result, is_user, result_id, role_of
+from minutebook.store.url import open_store
+from minutebook.tokens import TokenCounter, counter_for
+from minutebook.wire.chat import json_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +41,16 @@ class RecordedCall:
     lines: Sequence[Use]
 
 
+@dataclass(frozen=True, slots=True)
+class LaterUse:
+    """A later answer that uses a message."""
+
+    call: int
+    """The index of the answer."""
+    names: Sequence[str]
+    lines: Sequence[str]
+
+
 @dataclass
 class RecordedSession:
     """One recorded conversation."""
@@ -53,7 +58,12 @@ class RecordedSession:
     id: str
     messages: Sequence[Message]
     counter: TokenCounter
-    provider: str = "openai"
+    model: str | None = None
+    """The model that answered, if the recording says so. Its prices are the default."""
+    times: Sequence[datetime | None] = ()
+    """When each message was recorded; empty if unknown. A provider's cache forgets a prefix after some time."""
+    charges: dict[Billing, list[Charge]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What the full history costs at each call, as far as it was computed."""
 
     @cached_property
     def tokens(self) -> list[int]:
@@ -66,47 +76,105 @@ class RecordedSession:
     @cached_property
     def calls(self) -> list[RecordedCall]:
         """The calls of the model, each with what its answer uses."""
-        indexes = list(call_indexes(self.messages))
-        names = self._uses({index: NAME.findall(self.texts[index]) for index in indexes})
-        other_names = self._uses({index: OTHER_NAME.findall(self.texts[index]) for index in indexes})
-        lines = self._uses({index: list(_long_lines(self.texts[index])) for index in indexes})
-        return [RecordedCall(index, names[index], other_names[index], lines[index]) for index in indexes]
+        indexes, index = list(call_indexes(self.messages)), TextIndex(self.texts)
+        answers = {at: self.texts[at] for at in indexes}
+        names, other_names, lines = (
+            uses(index, {at: find(text) for at, text in answers.items()})
+            for find in (names_of, other_names_of, lines_of)
+        )
+        return [RecordedCall(at, names[at], other_names[at], lines[at]) for at in indexes]
 
-    def _uses(self, found: Mapping[int, Sequence[str]]) -> dict[int, list[Use]]:
-        """Of the texts that each answer has, those that an earlier message has too."""
-        sources = {
-            text: [index for index, message_text in enumerate(self.texts) if text in message_text]
-            for text in {text for texts in found.values() for text in texts}
-        }
-        return {
-            index: [
-                Use(text, earlier)
-                for text in dict.fromkeys(texts)
-                if (earlier := sources[text][: bisect_left(sources[text], index)])
-            ]
-            for index, texts in found.items()
-        }
+    @cached_property
+    def constraints(self) -> list[Goal]:
+        return constraints_of(self.messages, self.texts)
+
+    @cached_property
+    def decisions(self) -> list[Goal]:
+        return decisions_of(self.messages, self.texts)
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the messages and their counter."""
+        content = json_bytes([*self.messages, type(self.counter).__name__, self.model])
+        return sha256(content + str(self.times).encode()).hexdigest()
+
+    def seconds(self, call: int) -> float | None:
+        """The time of the request that the message at this index answers; None if it is unknown."""
+        times = [time for time in self.times[max(0, call - 1) : call + 1] if time is not None]
+        return times[0].timestamp() if times else None
+
+    def later_uses(self) -> dict[int, list[LaterUse]]:
+        """For each message that a later answer uses: which answers, and the names and lines that they take from it.
+
+        A name or line counts for the newest message that has it.
+        """
+        found: dict[int, list[LaterUse]] = {}
+        for call in self.calls:
+            by_source: dict[int, tuple[list[str], list[str]]] = {}
+            for kind, many in enumerate((call.names, call.lines)):
+                for use in many:
+                    by_source.setdefault(use.sources[-1], ([], []))[kind].append(use.text)
+            for source, (names, lines) in by_source.items():
+                found.setdefault(source, []).append(LaterUse(call.index, names, lines))
+        return found
 
 
 def load_sessions(
-    paths: Iterable[str | Path], *, min_messages: int = 0, model: str | None = None
+    paths: Iterable[str | Path],
+    *,
+    min_messages: int = 0,
+    model: str | None = None,
+    tenant: str = "default",
+    encryption_key: bytes | None = None,
+    skipped: list[UnreadableInput] | None = None,
+    advance: Callable[[int], None] | None = None,
 ) -> Iterator[RecordedSession]:
-    """The sessions of files, folders and databases in every supported format, one at a time.
+    """The sessions of files, folders and minutebook databases (a SQLite file or a URL), one at a time.
+
+    Files are in any format that `minutebook formats` lists. `model` replaces the model that a recording names. With
+    `skipped`, files in folders that cannot be read are added to that list and left out. `advance` is called with the
+    number of bytes read. `tenant` and `encryption_key` are those of databases.
 
     Raises, while iterating:
         UnreadableInput: a file is in no known format.
     """
-    for path in map(Path, paths):
-        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        for file in files:
-            for conversation in read(Source(file)):
-                if len(conversation.items) >= min_messages:
-                    counter = counter_for(model or conversation.model)
-                    yield RecordedSession(conversation.id or file.name, conversation.messages, counter)
+    for path in paths:
+        for file in input_files(path):
+            if is_database(file):
+                store = open_store(file, tenant=tenant, encryption_key=encryption_key)
+                with open_conversations(store) as stored:
+                    ids = (header.id for header in stored.headers() if header.length >= min_messages)
+                    yield from (stored_session(stored, conversation, model) for conversation in ids)
+                continue
+            try:
+                for conversation in read(Source(file, advance=advance)):
+                    if len(conversation.items) >= min_messages:
+                        times = [item.at for item in conversation.items]
+                        name = conversation.id or Path(file).name
+                        yield _session(name, conversation.messages, model or conversation.model, times)
+            except UnreadableInput as error:
+                if skipped is None or file == path:
+                    raise
+                skipped.append(error)
 
 
-def _long_lines(text: str) -> Iterator[str]:
-    return (line for line in map(str.strip, text.split("\n")) if len(line) >= MIN_LINE)
+def input_files(path: str | Path) -> list[str | Path]:
+    """The file or URL, or those files of the folder whose names end like files of conversations."""
+    if "://" in str(path) or not Path(path).is_dir():
+        return [path]
+    return sorted(file for file in Path(path).rglob("*") if file.name.endswith(CONVERSATION_ENDINGS) and file.is_file())
+
+
+def stored_session(stored: StoredConversations, conversation: str, model: str | None = None) -> RecordedSession:
+    """A conversation of a database as a session."""
+    messages, times, recorded_model = stored.messages(conversation)
+    return _session(conversation, messages, model or recorded_model, times)
+
+
+def _session(
+    name: str, messages: Sequence[Message], model: str | None, times: Sequence[datetime | None]
+) -> RecordedSession:
+    return RecordedSession(name, messages, counter_for(model), model, times)
 
 
 def call_indexes(messages: Sequence[Message]) -> Iterator[int]:
@@ -122,9 +190,3 @@ def call_indexes(messages: Sequence[Message]) -> Iterator[int]:
             open_calls.discard(result_id(message))
         else:
             open_calls = set()
-
-
-def spread(sessions: Sequence[RecordedSession], count: int) -> list[RecordedSession]:
-    """At most `count` of the sessions, evenly spread."""
-    step = max(1, len(sessions) // max(1, count))
-    return list(islice(sessions, 0, None, step))[:count]

@@ -1,153 +1,221 @@
 """`minutebook lab`: replay recorded sessions under history policies, and compare cost and recall."""
 
-import runpy
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import count_option, emit, json_option, model_option
-from minutebook.cli.screen import console, headed_table
-from minutebook.conversation.policy import manager_from_texts
-from minutebook.errors import InvalidSetting, MissingSetting
-from minutebook.history.cache_cost import TYPICAL_PRICES
-from minutebook.history.protocol import HistoryManager
-from minutebook.lab.page import html_page
-from minutebook.lab.replay import FULL, MakeManager
-from minutebook.lab.report import Report, evaluate
-from minutebook.lab.sessions import RecordedSession, load_sessions
-from minutebook.tokens.models import Prices, model_info
-
-DEFAULT_POLICIES = ("token_budget", "token_budget:target=0.3", "sliding_window:40", "tool_result_clearer")
-DEFAULT_BUDGET = 32_000
-
-
-@click.command("lab", cls=Command, short_help="Replay recorded sessions: what would each policy have cost and kept?")
-@click.argument("paths", metavar="PATH…", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option(
-    "--policy", "policies", metavar="POLICY|FILE.py", multiple=True, type=click.Path(),
-    help="A history manager by name, or a Python file with POLICIES, a dict from names to functions that take the budget "
-    f"and return a manager. Default: {', '.join(DEFAULT_POLICIES)}. Example: --policy token_budget:target=0.3",
-)  # fmt: skip
-@count_option(
-    "--max-tokens", default=DEFAULT_BUDGET, help_text="Budget of a view in tokens. Example: --max-tokens 64000"
+from minutebook.cli.lab.inputs import (
+    LabInput,
+    lab_input,
+    policies_from_options,
+    policies_from_text,
+    policy_options,
 )
-@count_option("--min-messages", default=1, help_text="Leave shorter sessions out. Example: --min-messages 60")
-@count_option("--jobs", help_text="Number of processes. Default: one per core. Example: --jobs 1")
-@model_option
+from minutebook.cli.lab.tables import show_difference, show_report, show_shadow, show_tuning
+from minutebook.cli.options import count_option, emit, json_option, store_options
+from minutebook.errors import InvalidSetting, MissingSetting
+from minutebook.lab.outcome import Miss, SessionOutcome
+from minutebook.lab.page import html_page
+from minutebook.lab.report import Report, evaluate
+from minutebook.lab.settings_search import GOALS, tune
+from minutebook.lab.shadow import shadow_groups
+
+_ALL_MISSES = 100_000
+_ROUNDS = 3
+"""How often `tune` reads the sessions."""
+
+
+class LabGroup(click.Group):
+    """A group whose first command is the default: `minutebook lab PATH…` is `minutebook lab run PATH…`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("lab", cls=LabGroup, short_help="Replay recorded sessions: what would each policy have cost and kept?")
+def command() -> None:
+    """Replay recorded sessions under history policies, without a model: what would each have cost, and what would it have kept?
+
+    `minutebook lab PATH…` is short for `minutebook lab run PATH…`. A path is a file or a folder in any format that
+    `minutebook formats` lists, or a minutebook database: its file or its URL.
+
+    Example: minutebook lab ~/.claude/projects
+    """
+
+
+@command.command("run", cls=Command, short_help="Compare policies on recorded sessions (the default).")
+@lab_input
+@policy_options
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Also write the report as an HTML page with a plot. Example: --html report.html",
 )  # fmt: skip
+@click.option(
+    "--resume", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Store finished sessions in this file, and do not replay those that it already has. Example: --resume lab.jsonl",
+)  # fmt: skip
 @json_option("Print all figures with their intervals as JSON. Example: minutebook lab ~/.claude/projects --json")
-def command(
-    paths: Sequence[str],
-    policies: Sequence[str],
-    max_tokens: int,
-    min_messages: int,
-    jobs: int | None,
-    model: str | None,
-    html: Path | None,
-) -> None:
-    """Replay the sessions of files and folders under several policies, without a model.
+def run(given: LabInput, policies: Sequence[str], peers: Sequence[str], html: Path | None, resume: Path | None) -> None:
+    """Replay sessions under several policies and compare them.
 
     At each point where the model was called, each policy builds its view. The cost is relative to sending the full history
-    with the prompt cache; --model uses that model's prices. Names and quotes are the names and lines that the recorded
-    answer used and the view still had.
+    with the prompt cache. Names and quotes are the names and lines that the recorded answer used and the view still had.
 
     Example: minutebook lab ~/.claude/projects --max-tokens 32000
     """
-    make_managers = {FULL: None, **_policies(policies or DEFAULT_POLICIES, max_tokens)}
-    sessions = load_sessions(paths, min_messages=min_messages, model=model)
-    with console(stderr=True).status("replaying") as status:
-        count = 0
-
-        def advance(session: RecordedSession) -> None:
-            nonlocal count
-            count += 1
-            status.update(f"replayed {count:,} sessions, last {session.id[:60]}")
-
-        report = evaluate(make_managers, sessions, budget=max_tokens, prices=_prices(model), jobs=jobs, advance=advance)
-    if not report.sessions:
-        raise MissingSetting("sessions", f"no session has {min_messages:,} messages; use a smaller --min-messages")
+    specs = policies_from_options(policies, peers, given.budget)
+    with given.progress():
+        report = evaluate(
+            specs,
+            given.sessions(),
+            budget=given.budget,
+            billing=given.billing,
+            jobs=given.jobs,
+            progress_file=resume,
+        )
+    given.require_sessions(report)
+    given.print_skipped()
     if html is not None:
         html.write_text(html_page(report), encoding="utf-8")
-    emit(report.to_json(), partial(_show, report, html))
+    emit(report.to_json(), partial(show_report, report, html))
 
 
-def _policies(texts: Sequence[str], budget: int) -> dict[str, MakeManager | None]:
-    policies: dict[str, MakeManager | None] = {}
-    for text in texts:
-        if text.endswith(".py"):
-            policies |= {name: partial(_manager_of_file, text, name) for name in _file_policies(text)}
-        else:
-            manager_from_texts([text], budget)  # reports a wrong name or setting before anything is read
-            policies[text] = partial(_manager_of_text, text)
-    return policies
+@command.command("tune", cls=Command, short_help="Search settings for a goal.")
+@lab_input
+@click.option(
+    "--goal", type=click.Choice(GOALS), default="cost", show_default=True,
+    help="cost: the cheapest with at most a point less recall than the default. rereads: the lowest cost with re-reads. "
+    "recall: the most names and quotes at no more cost than the default. Example: --goal recall",
+)  # fmt: skip
+@json_option("Print the settings and all figures as JSON. Example: minutebook lab tune ~/.claude/projects --json")
+def tune_settings(given: LabInput, goal: str) -> None:
+    """Search settings of token_budget on one half of the sessions, and report on the other half.
+
+    The halves are chosen by the ids of the sessions, so a session is in the same half in every run.
+
+    Example: minutebook lab tune ~/.claude/projects --goal cost
+    """
+    with given.progress(_ROUNDS):
+        tuning = tune(given.sessions, goal, budget=given.budget, billing=given.billing, jobs=given.jobs)
+    given.print_skipped()
+    value = {
+        "goal": goal,
+        "policy": tuning.policy,
+        "settings": tuning.settings,
+        "tried": tuning.tried,
+        "search": tuning.search.to_json(),
+        "test": tuning.test.to_json(),
+    }
+    emit(value, partial(show_tuning, tuning))
 
 
-def _manager_of_text(text: str, budget: int) -> HistoryManager:
-    return manager_from_texts([text], budget)
+@command.command("diff", cls=Command, short_help="Show where two policies differ.")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@lab_input
+@count_option("--sessions", default=5, help_text="Maximum number of sessions to show. Example: --sessions 20")
+@count_option(
+    "--lines", default=5, help_text="Maximum number of missed lines per session and policy. Example: --lines 50"
+)
+@json_option(
+    "Print the sessions and all missed lines as JSON. Example: minutebook lab diff token_budget sliding_window:40 log.json --json"
+)
+def diff(given: LabInput, first: str, second: str, sessions: int, lines: int) -> None:
+    """Compare two policies session by session. The sessions in which they differ most come first.
 
+    A and B are policies as in --policy of `minutebook lab run`. Differences are in cost and in the lines that an answer used
+    and that only one of the two views had.
 
-def _manager_of_file(file: str, name: str, budget: int) -> HistoryManager:
-    manager: HistoryManager = _file_policies(file)[name](budget)
-    return manager
-
-
-@cache
-def _file_policies(file: str) -> dict[str, Any]:
-    policies = runpy.run_path(file).get("POLICIES")
-    if not isinstance(policies, dict) or not policies:
-        raise InvalidSetting(
-            "--policy", file, "a file with POLICIES, a dict from names to functions that take the budget"
+    Example: minutebook lab diff token_budget token_budget:target=0.3 ~/.claude/projects
+    """
+    specs = {**policies_from_text(first, given.budget), **policies_from_text(second, given.budget)}
+    if len(specs) != 2:
+        raise InvalidSetting("policies", f"{first} {second}", "two different policies, not a file with several")
+    with given.progress():
+        report = evaluate(
+            specs,
+            given.sessions(),
+            budget=given.budget,
+            billing=given.billing,
+            jobs=given.jobs,
+            max_misses=_ALL_MISSES,
         )
-    return policies
-
-
-def _prices(model: str | None) -> Prices:
-    prices = None if model is None else model_info(model).prices
-    return prices if prices is not None and prices.input else TYPICAL_PRICES
-
-
-def _show(report: Report, html: Path | None) -> None:
-    out = console()
-    out.print(f"{report.sessions:,} sessions, {report.messages:,} messages, budget {report.budget:,} tokens")
-    table = headed_table()
-    for title in ("policy", "cost", "re-reads", "names", "quotes", "dearer", "over", "refused", "ms"):
-        table.add_column(title, justify="left" if title == "policy" else "right", no_wrap=True)
-    pareto = report.pareto()
-    for result in report.results:
-        dearer = f"{len(result.dearer):,} (to {result.worst_ratio:.2f})" if result.dearer else "0"
-        table.add_row(
-            f"{result.name} *" if result.name in pareto else result.name,
-            f"{result.measure('cost'):.2f}",
-            f"{result.measure('cost with re-reads'):.2f}",
-            f"{result.measure('names'):.1%}",
-            f"{result.measure('quotes'):.1%}",
-            dearer,
-            f"{result.total('over'):,}",
-            f"{result.total('refused'):,}",
-            f"{result.milliseconds:.1f}",
+    given.require_sessions(report)
+    given.print_skipped()
+    pairs = _different_sessions(report)
+    rows = [
+        (
+            left.session,
+            f"{left.ratio:.3f} and {right.ratio:.3f}",
+            f"{left.cuts} and {right.cuts}",
+            _without(left.misses, right.misses)[:lines],
+            _without(right.misses, left.misses)[:lines],
         )
-    out.print(table)
-    out.print(_notes(report), style="dim")
-    if html is not None:
-        out.print(f"wrote {html}")
-
-
-def _notes(report: Report) -> str:
-    notes = [
-        "cost: relative to the full history with the prompt cache. re-reads: and reading missed lines again.",
-        "names, quotes: what the recorded answers used that was still in view. dearer: sessions above 1.00.",
-        "* no other policy is cheaper and keeps as many names and quotes.",
+        for left, right in pairs[:sessions]
     ]
-    names = [result.name for result in report.results if result.name != FULL]
-    if len(names) > 1:
-        low, high = report.difference(names[0], names[1], "cost")
-        verdict = "show no difference in cost" if low <= 0 <= high else f"differ in cost by {low:+.2f} to {high:+.2f}"
-        notes.append(f"{names[0]} and {names[1]} {verdict} on these sessions.")
-    return "\n".join(notes)
+    emit([_pair_json(left, right) for left, right in pairs], partial(show_difference, report, rows))
+
+
+def _different_sessions(report: Report) -> list[tuple[SessionOutcome, SessionOutcome]]:
+    """The outcomes of both policies in the sessions in which they differ, the largest differences first."""
+    first, second = report.results[1:]
+    pairs = [
+        (left, right)
+        for left, right in zip(first.outcomes, second.outcomes, strict=True)
+        if (left.cost, left.misses) != (right.cost, right.misses)
+    ]
+
+    def size(pair: tuple[SessionOutcome, SessionOutcome]) -> tuple[int, float]:
+        left, right = pair
+        missed = len(_without(left.misses, right.misses)) + len(_without(right.misses, left.misses))
+        return missed, abs(left.ratio - right.ratio)
+
+    return sorted(pairs, key=size, reverse=True)
+
+
+def _without(misses: Sequence[Miss], others: Sequence[Miss]) -> list[Miss]:
+    known = set(others)
+    return [miss for miss in misses if miss not in known]
+
+
+def _pair_json(left: SessionOutcome, right: SessionOutcome) -> dict[str, Any]:
+    one, other = left.to_json(), right.to_json()
+    del one["misses"], other["misses"]
+    only = [
+        [{"call": miss.call, "source": miss.source, "text": miss.text} for miss in _without(mine, theirs)]
+        for mine, theirs in ((left.misses, right.misses), (right.misses, left.misses))
+    ]
+    return {"session": left.session, "a": one, "b": other, "missed only by a": only[0], "missed only by b": only[1]}
+
+
+@command.command("shadow", cls=Command, short_help="Show what a service recorded in shadow mode.")
+@click.argument("database", metavar="DB", type=click.Path(), required=False)
+@store_options
+@count_option("--jobs", help_text="Number of processes. Default: one per core. Example: --jobs 1")
+@json_option("Print the figures by policy as JSON. Example: minutebook lab shadow chat.db --json")
+def shadow(database: str | None, url: str | None, tenant: str, jobs: int | None) -> None:
+    """Show what pruning would have saved and lost in the conversations that a service recorded in shadow mode.
+
+    They are replayed with the settings that the requests were recorded with, as if the mode had been `on`. DB is the SQLite file or
+    the URL of the service's database; --db and $MINUTEBOOK_DB name it, too.
+
+    Example: minutebook lab shadow chat.db
+    """
+    from minutebook.cli.database import file_of, require_file, store_of
+    from minutebook.lab.databases import open_conversations
+
+    store = store_of(database or url, tenant)
+    if (path := file_of(store)) is not None:
+        require_file(path)
+    with open_conversations(store) as stored:
+        groups = shadow_groups(stored, jobs=jobs)
+    if not groups:
+        advice = "no request was recorded in shadow mode; set conversation.retention.mode to shadow in llm_config.yaml"
+        raise MissingSetting("requests", advice)
+    emit([group.to_json() for group in groups], partial(show_shadow, groups))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from minutebook.history.names import full_text
-from minutebook.lab.sessions import MIN_LINE
+from minutebook.lab.uses import MIN_LINE
 from minutebook.record.message import call_ids, is_result, result_id, role_of
 from minutebook.service.inspector.conversation import InspectedConversation
 from minutebook.service.inspector.requests import NOT_SENT, InspectedRequest, ViewBase

@@ -11,28 +11,15 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any
 
+from minutebook.lab.prompt_cache import ANTHROPIC_CACHE, OPENAI_CACHE, CacheRules
 from minutebook.testing.script import ScriptedAnswer, ScriptedUsage, TextPart, ThinkingPart
 from minutebook.tokens import TokenCounter
 from minutebook.tokens.counter import TOKENS_PER_CALL
 
+__all__ = ["ANTHROPIC_CACHE", "OPENAI_CACHE", "CacheRules"]  # and the names below
+
 CACHE_MARK = "cache_control"
 """The key of a cache mark. It is not part of the prompt: clients move it from request to request."""
-
-
-@dataclass(frozen=True, slots=True)
-class CacheRules:
-    """Rules of a provider's prompt cache. The defaults report every hit, also for short prompts."""
-
-    minimum_tokens: int = 0
-    """Shorter prefixes are not cached."""
-    step_tokens: int = 1
-    """Hits are rounded down to a multiple of this."""
-    marks_needed: bool = True
-    """If True, Anthropic's cache covers a request only up to its last `cache_control`."""
-
-
-OPENAI_CACHE = CacheRules(minimum_tokens=1024, step_tokens=128)
-ANTHROPIC_CACHE = CacheRules(minimum_tokens=1024)
 
 
 @dataclass(frozen=True, slots=True)

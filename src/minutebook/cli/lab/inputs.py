@@ -1,0 +1,157 @@
+"""What all commands of `minutebook lab` share: the sessions to replay, the policies, and the progress bar."""
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from minutebook.cli.options import count_option
+from minutebook.cli.progress import bytes_progress
+from minutebook.errors import MissingSetting, UnreadableInput
+from minutebook.lab.peers import PEERS, peer_policies
+from minutebook.lab.policies import PolicySpec, available_presets, configured_policies, file_policies
+from minutebook.lab.prompt_cache import Billing, billing_of
+from minutebook.lab.report import DEFAULT_BUDGET, Report
+from minutebook.lab.sessions import RecordedSession, input_files, load_sessions
+from minutebook.store.encryption.marker import read_key
+
+DEFAULT_POLICIES = (*available_presets(), "token_budget:target=0.3", "sliding_window:40", "tool_result_clearer")
+
+
+@dataclass
+class LabInput:
+    """The options of a run: where the sessions are, and how they are replayed."""
+
+    paths: Sequence[str]
+    budget: int
+    min_messages: int
+    jobs: int | None
+    model: str | None
+    tenant: str
+    skipped: list[UnreadableInput] = field(default_factory=list)
+    _advance: Callable[[int], None] = lambda _count: None
+
+    @property
+    def billing(self) -> Billing | None:
+        """The prices of `--model`; None for those of each session's model."""
+        return None if self.model is None else billing_of(self.model)
+
+    def sessions(self) -> Iterator[RecordedSession]:
+        """All sessions, read one at a time."""
+        key_file = os.environ.get("MINUTEBOOK_ENCRYPTION_KEY_FILE")
+        self.skipped.clear()
+        return load_sessions(
+            self.paths,
+            min_messages=self.min_messages,
+            model=self.model,
+            tenant=self.tenant,
+            encryption_key=read_key(key_file) if key_file else None,
+            skipped=self.skipped,
+            advance=self._advance,
+        )
+
+    @contextmanager
+    def progress(self, rounds: int = 1) -> Iterator[None]:
+        """Show a progress bar in this block, in which the sessions are read this many times."""
+        files = [Path(file) for path in self.paths for file in input_files(path) if "://" not in str(file)]
+        total = sum(file.stat().st_size for file in files if file.is_file())
+        with bytes_progress("replaying", total * rounds) as advance:
+            self._advance = advance
+            yield
+
+    def require_sessions(self, report: Report) -> None:
+        """Raise `MissingSetting` if no session was replayed."""
+        if not report.sessions:
+            read = f"; {len(self.skipped)} files could not be read" if self.skipped else ""
+            advice = f"no session has {self.min_messages:,} messages or more{read}; use a smaller --min-messages"
+            raise MissingSetting("sessions", advice)
+
+    def print_skipped(self) -> None:
+        for error in self.skipped[:3]:
+            click.echo(f"skipped {error}", err=True)
+        if len(self.skipped) > 3:
+            click.echo(f"skipped {len(self.skipped) - 3:,} more files that cannot be read", err=True)
+
+
+def lab_input(function: Callable[..., Any]) -> Callable[..., Any]:
+    """PATH… and the options of a replay. The command is called with `given`, a `LabInput`."""
+
+    @click.argument("paths", metavar="PATH…", nargs=-1, required=True, callback=_existing_paths)
+    @count_option(
+        "--max-tokens", default=DEFAULT_BUDGET, help_text="Budget of a view in tokens. Example: --max-tokens 64000"
+    )
+    @count_option("--min-messages", default=1, help_text="Leave shorter sessions out. Example: --min-messages 60")
+    @count_option("--jobs", help_text="Number of processes. Default: one per core. Example: --jobs 1")
+    @click.option(
+        "--model",
+        metavar="MODEL",
+        help="Model whose tokenizer, prices and cache rules are used. Default: the model that a session names; without one, "
+        "typical relative prices. Example: --model claude-sonnet-4-5",
+    )
+    @click.option(
+        "--tenant",
+        metavar="NAME",
+        envvar="MINUTEBOOK_TENANT",
+        default="default",
+        help='Tenant whose conversations of a database are replayed. Default: $MINUTEBOOK_TENANT, else "default". Example: --tenant acme',
+    )
+    @functools.wraps(function)
+    def call(*arguments: Any, max_tokens: int, **options: Any) -> Any:
+        names = ("paths", "min_messages", "jobs", "model", "tenant")
+        given = LabInput(budget=max_tokens, **{name: options.pop(name) for name in names})
+        return function(*arguments, given=given, **options)
+
+    return call  # fmt: skip
+
+
+def _existing_paths(_context: click.Context, parameter: click.Parameter, paths: Sequence[str]) -> Sequence[str]:
+    for path in paths:
+        if "://" not in path and not Path(path).exists():
+            raise click.BadParameter(f"Path {path!r} does not exist.", param=parameter)
+    return paths
+
+
+def policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--policy` and `--peer`, the arguments of `policies_from_options`."""
+    policy = click.option(
+        "--policy", "policies", metavar="POLICY|FILE", multiple=True, type=click.Path(),
+        help="A manager or strategy by name; a YAML file with `policies`, as in the service's configuration; or a Python file: "
+        "FILE.py with POLICIES, a dict from names to functions that take the budget and return a manager, or FILE.py:NAME. "
+        f"Can be repeated. Default: {', '.join(DEFAULT_POLICIES)}. Example: --policy token_budget:target=0.3",
+    )  # fmt: skip
+    peer = click.option(
+        "--peer", "peers", metavar="PEER", multiple=True,
+        help=f"Also replay with another library, if it is installed: {', '.join(PEERS)}. Can be repeated. Example: --peer langchain",
+    )  # fmt: skip
+    return policy(peer(function))
+
+
+def policies_from_options(policies: Sequence[str], peers: Sequence[str], budget: int) -> dict[str, PolicySpec]:
+    """The policies of `--policy` and `--peer` by name; the default ones if there is neither."""
+    found: dict[str, PolicySpec] = {}
+    for text in policies or (() if peers else DEFAULT_POLICIES):
+        found |= policies_from_text(text, budget)
+    for peer in peers:
+        found |= peer_policies(peer)
+    return found
+
+
+def policies_from_text(text: str, budget: int) -> dict[str, PolicySpec]:
+    """The policies that one `--policy` names: one, or all of a file."""
+    if text.endswith((".yaml", ".yml")):
+        from minutebook.service.config.loader import load_config
+
+        configured = configured_policies(load_config(text, environment={}).config, budget)
+        if not configured:
+            raise UnreadableInput(
+                text, "has no policies; add them under the key policies, each with a manager or strategy"
+            )
+        return dict(configured)
+    if text.endswith(".py") or ".py:" in text:
+        return dict(file_policies(text))
+    return {text: text}

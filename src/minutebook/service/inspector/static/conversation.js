@@ -213,7 +213,7 @@
       if (link) jump(Number(link.dataset.message)); else if (current) toggle(current, true);
       return true;
     }
-    if (key === "d") { location.href = `${url}/diff?a=${Math.max(1, state.r - 1)}&b=${state.r}`; return true; }
+    if (key === "d" && document.querySelector('nav.tabs a[href$="/diff"]')) { location.href = `${url}/diff?a=${Math.max(1, state.r - 1)}&b=${state.r}`; return true; }
     if (key === "c") {
       const address = new URL(location.href);
       address.searchParams.set("r", state.r);

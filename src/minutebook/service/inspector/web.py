@@ -211,6 +211,12 @@ def id_from_path(segment: str) -> str:
         raise RequestRefused(404, "There is no such conversation.", "not_found") from None
 
 
+def conversation_address(request: Request, conversation: InspectedConversation, number: int | None = None) -> str:
+    """The path of a conversation's page, at a request."""
+    query = "" if number is None else f"?r={number}"
+    return f"{inspector_of(request).root}/c/{path_id(conversation.id)}{query}"
+
+
 async def current_conversation(source: CurrentSource, conversation: str) -> InspectedConversation:
     return await source.open(id_from_path(conversation))
 

@@ -21,6 +21,8 @@ from minutebook.service.inspector.requests import InspectedRequest
 
 LEFT, RIGHT, GAP, AXIS = 56, 14, 34, 26
 RECORD_HEIGHT, SENT_HEIGHT, MARKS_HEIGHT, COST_HEIGHT = 110, 170, 24, 110
+NARROW: Final = 372
+"""Width of the picture for windows of 400 pixels."""
 CACHED, WRITTEN, BREAK, FOLD, REFUSED = "#C9D3DF", "#1B6FD0", "#C2187E", "#5B2C98", "#7A2413"
 MARK_WORDS: Final = {"break": "cut", "fold": "fold", "refused": "refused", "error": "error"}
 """Mark of a request → its word on the page."""

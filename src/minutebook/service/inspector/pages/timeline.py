@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from minutebook.service.inspector.charts.timeline import MARK_WORDS, timeline_svg
+from minutebook.service.inspector.charts.timeline import MARK_WORDS, NARROW, timeline_svg
 from minutebook.service.inspector.web import (
     SECURITY_HEADERS,
     CurrentConversation,
@@ -19,8 +19,6 @@ from minutebook.service.inspector.web import (
 router = APIRouter(prefix="/c/{conversation}")
 LINK = PageLink("timeline", "Timeline", "t")
 TABLE_ROWS: Final = 200
-NARROW: Final = 372
-"""Width of the picture for windows of 400 pixels."""
 
 
 @router.get("/timeline")

@@ -89,23 +89,12 @@ class FileSource:
 
     def _add(self, path: Path, index: int, source: SourceConversation) -> InspectedConversation:
         conversation_id = hashlib.sha256(f"{path}\n{index}".encode()).hexdigest()[:12]
-        conversation = self._conversation(conversation_id, path, source)
+        conversation = file_conversation(conversation_id, path.name, source, self._policy.model)
         self._places[conversation_id] = _Place(path, index, source.format)
         updated_at = next((item.at for item in reversed(source.items) if item.at), None) or source.created_at
         updated_at = updated_at or datetime.fromtimestamp(path.stat().st_mtime, UTC)
         self._summaries[conversation_id] = summary_of(conversation, updated_at)
         return conversation
-
-    def _conversation(self, conversation_id: str, path: Path, source: SourceConversation) -> InspectedConversation:
-        return new_conversation(
-            conversation_id,
-            source.messages,
-            title=source.title,
-            model=self._policy.model or source.model or next((item.model for item in source.items if item.model), None),
-            folds=[InspectedFold(fold) for fold in source.folds],
-            times=[item.at for item in source.items],
-            source=f"{path.name} ({source.format})",
-        )
 
     async def list(self, query: ListFilter) -> ConversationList:
         if not self._is_read.is_set():
@@ -169,7 +158,9 @@ class FileSource:
             if conversation_id not in self._cache:
                 place = self._places[conversation_id]
                 source = next(islice(read(Source(place.path), place.format), place.index, None))
-                self._cache[conversation_id] = self._conversation(conversation_id, place.path, source)
+                self._cache[conversation_id] = file_conversation(
+                    conversation_id, place.path.name, source, self._policy.model
+                )
             self._cache.move_to_end(conversation_id)
             while len(self._cache) > MAX_OPEN:
                 self._cache.popitem(last=False)
@@ -177,3 +168,18 @@ class FileSource:
 
     async def undo_fold(self, conversation_id: str, fold_id: str) -> None:  # noqa: ARG002 - the source's interface
         raise RequestRefused(403, "Conversations of files cannot be changed.", "read_only")
+
+
+def file_conversation(
+    conversation_id: str, file: str, source: SourceConversation, model: str | None = None
+) -> InspectedConversation:
+    """A conversation of a file, without requests. `model` replaces the one that the file names."""
+    return new_conversation(
+        conversation_id,
+        source.messages,
+        title=source.title,
+        model=model or source.model or next((item.model for item in source.items if item.model), None),
+        folds=[InspectedFold(fold) for fold in source.folds],
+        times=[item.at for item in source.items],
+        source=f"{file} ({source.format})",
+    )

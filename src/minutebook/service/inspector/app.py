@@ -14,11 +14,20 @@ from starlette.responses import RedirectResponse, Response
 
 from minutebook.errors import MinutebookError, RequestRefused
 from minutebook.service.http.errors import failure_of
-from minutebook.service.inspector.pages import conversation, conversations, heaviest, live, share, timeline, treemap
+from minutebook.service.inspector.pages import (
+    conversation,
+    conversations,
+    diff,
+    heaviest,
+    live,
+    share,
+    timeline,
+    treemap,
+)
 from minutebook.service.inspector.source import InspectorSource
 from minutebook.service.inspector.web import SECURITY_HEADERS, Inspector, is_fragment, render, static_file
 
-PAGES: Final[Sequence[ModuleType]] = (conversations, conversation, timeline, treemap, heaviest, share, live)
+PAGES: Final[Sequence[ModuleType]] = (conversations, conversation, timeline, treemap, heaviest, diff, share, live)
 """The modules of the pages, in the order of the navigation."""
 _COOKIE: Final = "minutebook_inspect"
 

@@ -1,5 +1,6 @@
 """The treemap: areas in proportion to tokens, in groups."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -87,11 +88,14 @@ def _item(item: FillItem, box: Box, tint: int, address: Callable[[int], str]) ->
         width=max(0.0, box.width - 2 * gap), height=max(0.0, box.height - 2 * gap), rx=2, fill=TINTS[tint],
         class_=f"tm-item tm-{tint}",
     )  # fmt: skip
-    shapes = [rect]
+    texts = []
     if box.width > 46 and box.height > 18:
-        shapes.append(element("text", text=_fitting(item.name, box.width - 8, 6.8), x=box.x + 5, y=box.y + 15, fill=INK, font_size=12, class_="tm-text"))  # fmt: skip
+        name = _fitting(item.name, box.width - 8, 6.8)
+        texts.append(element("text", text=name, x=5, y=15, fill=INK, font_size=12, class_="tm-text"))
     if box.width > 46 and box.height > 34:
-        shapes.append(element("text", text=f"{item.tokens:,}", x=box.x + 5, y=box.y + 30, fill=INK_2, font_size=11, class_="tm-text"))  # fmt: skip
+        texts.append(element("text", text=f"{item.tokens:,}", x=5, y=30, fill=INK_2, font_size=11, class_="tm-text"))
+    clipped = element("svg", *texts, x=box.x, y=box.y, width=max(0.0, box.width - 3), height=box.height)
+    shapes = [rect, clipped] if texts else [rect]
     if item.position is None:
         return element("g", *shapes)
     return element(
@@ -101,5 +105,5 @@ def _item(item: FillItem, box: Box, tint: int, address: Callable[[int], str]) ->
 
 def _fitting(text: str, width: float, character: float) -> str:
     count = max(1, int(width / character))
-    line = " ".join(text.split())
+    line = re.sub(r"(\W)\1{3,}", r"\1\1\1", " ".join(text[:200].split()))
     return line if len(line) <= count else f"{line[: max(1, count - 1)]}…"

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final
 
+from minutebook.record.message import call_ids, result_id
 from minutebook.service.inspector.cards import MessageCard, card_of
 from minutebook.service.inspector.conversation import InspectedConversation
-from minutebook.service.inspector.heads import MessageHead, head_of
+from minutebook.service.inspector.heads import CallHead, MessageHead, head_of
 
 SHOWN: Final = 50
 CANDIDATES: Final = 200
@@ -37,6 +38,8 @@ class HeavyMessage:
     card: MessageCard
     head: MessageHead
     clearing: Clearing
+    source: CallHead | None
+    """Of a result: the call that it answers."""
 
 
 def heaviest(conversation: InspectedConversation, turns: int, sort: str = "cost") -> list[HeavyMessage]:
@@ -64,11 +67,23 @@ def _heavy(conversation: InspectedConversation, position: int, turns: int, lengt
     starts, turn = conversation.turn_starts, conversation.turn_of(position)
     clearing = Clearing(0.0, 0.0, 0)
     last = turn + turns
-    if last < len(starts) and card.tokens > PLACEHOLDER_TOKENS:
+    head = head_of(conversation.messages[position])
+    can_clear = head.kind in {"tool", "assistant"} and card.tokens > PLACEHOLDER_TOKENS
+    if last < len(starts) and can_clear:
         first = bisect_right(lengths, starts[last]) + 1
         uses = sum(use >= starts[last] for use in card.uses)
         clearing = Clearing(_saved(conversation, card, first), _cache_break(conversation, card, first), uses)
-    return HeavyMessage(card, head_of(conversation.messages[position]), clearing)
+    return HeavyMessage(card, head, clearing, _call_of(conversation, card) if head.kind == "tool" else None)
+
+
+def _call_of(conversation: InspectedConversation, card: MessageCard) -> CallHead | None:
+    call_id = result_id(conversation.messages[card.position])
+    for position in card.pair:
+        message = conversation.messages[position]
+        for found, call in zip(call_ids(message), head_of(message).calls, strict=False):
+            if found == call_id:
+                return call
+    return None
 
 
 def _saved(conversation: InspectedConversation, card: MessageCard, first: int) -> float:

@@ -39,7 +39,7 @@ class FillGroup(NamedTuple):
 def window_fill(conversation: InspectedConversation, request: InspectedRequest, way: str) -> list[FillGroup]:
     """The groups of a request's messages, by tokens in descending order. `way` is one of `WAYS`."""
     found: dict[str, list[FillItem]] = {}
-    calls = _calls_by_id(conversation, request.length)
+    calls = calls_by_id(conversation, request.length)
     for position, tokens in _sent_messages(conversation, request):
         message = conversation.messages[position]
         head = head_of(message)
@@ -84,7 +84,7 @@ def _sent_messages(conversation: InspectedConversation, request: InspectedReques
     return [(position, tokens) for position, tokens in sent if tokens]
 
 
-def _calls_by_id(conversation: InspectedConversation, length: int) -> dict[str, tuple[str, Any]]:
+def calls_by_id(conversation: InspectedConversation, length: int) -> dict[str, tuple[str, Any]]:
     """The id of each call → its name and arguments."""
     return {
         call_id: call

@@ -35,6 +35,10 @@ class Side(NamedTuple):
         part = None if run.status in NOT_SENT else self.conversation.sent_part(self.request, position)
         return None if part is None else part.message
 
+    def tokens(self, start: int, stop: int) -> int:
+        """Tokens of messages in the form in which they are sent."""
+        return sum(self.conversation.sent_tokens(self.request, position) for position in range(start, stop))
+
     def edges(self) -> Iterator[int]:
         """The positions at which the form of messages may change."""
         yield self.request.length
@@ -61,6 +65,7 @@ class DiffSpan:
     stop: int
     kind: DiffKind
     tokens: int
+    """As they are sent; in the record, if neither request sends them."""
     heads: Sequence[tuple[int | None, MessageHead]] = ()
     """Position and head of the messages that only one request sends, at most `MAX_HEADS`."""
     block: ContentBlock | None = None
@@ -84,8 +89,10 @@ def request_differences(left: Side, right: Side) -> list[DiffSpan]:
         nonlocal pending
         if pending is not None:
             start, stop, kind = pending
-            heads = _heads(left if kind == "left" else right, start, stop) if kind in {"left", "right"} else ()
-            spans.append(DiffSpan(start, stop, kind, sums[stop] - sums[start], heads))
+            side = right if kind == "right" else left
+            heads = _heads(side, start, stop) if kind in {"left", "right"} else ()
+            tokens = sums[stop] - sums[start] if kind == "absent" else side.tokens(start, stop)
+            spans.append(DiffSpan(start, stop, kind, tokens, heads))
             pending = None
 
     for start, stop in [*pairwise(edges), (end, end)]:
@@ -101,7 +108,7 @@ def request_differences(left: Side, right: Side) -> list[DiffSpan]:
         close()
         if kind == "changed":
             block = _changes(left.form(start), right.form(start))
-            spans.append(DiffSpan(start, stop, kind, sums[stop] - sums[start], block=block))
+            spans.append(DiffSpan(start, stop, kind, right.tokens(start, stop), block=block))
         else:
             pending = start, stop, kind
     close()

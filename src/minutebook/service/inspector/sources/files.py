@@ -18,6 +18,7 @@ from minutebook.service.inspector.conversation import InspectedConversation, Ins
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, replay, start_replay
 from minutebook.service.inspector.source import (
     SORTS,
+    BranchNode,
     ConversationList,
     ConversationSummary,
     ListFilter,
@@ -165,6 +166,11 @@ class FileSource:
             while len(self._cache) > MAX_OPEN:
                 self._cache.popitem(last=False)
             return self._cache[conversation_id]
+
+    async def branches(self, conversation_id: str) -> Sequence[BranchNode]:
+        """Files do not say which conversation another one is copied from."""
+        conversation = await self.open(conversation_id)
+        return [BranchNode(id=conversation_id, depth=0, shared=0, messages=len(conversation.messages))]
 
     async def undo_fold(self, conversation_id: str, fold_id: str) -> None:  # noqa: ARG002 - the source's interface
         raise RequestRefused(403, "Conversations of files cannot be changed.", "read_only")

@@ -139,6 +139,6 @@ def _added_spans(
 
 
 def _changes(left: Message | None, right: Message | None) -> ContentBlock:
-    texts = [full_text(message)[:MAX_TEXT].split("\n") if message else [] for message in (left, right)]
-    lines = list(unified_diff(*texts, lineterm="", n=2))[2:]
+    before, after = (full_text(message)[:MAX_TEXT].split("\n") if message else [] for message in (left, right))
+    lines = list(unified_diff(before, after, lineterm="", n=2))[2:]
     return code_block("\n".join(lines) or "Only fields beside the text differ.", is_diff=True)

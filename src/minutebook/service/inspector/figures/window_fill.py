@@ -28,8 +28,7 @@ class FillGroup(NamedTuple):
 
     name: str
     items: list[FillItem]
-    count: int
-    """The number of messages."""
+    messages: int
 
     @property
     def tokens(self) -> int:

@@ -1,7 +1,7 @@
 """The folds of a conversation: what each one replaces, and undo."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -50,7 +50,7 @@ async def undo_fold(request: Request, source: ChangedSource, conversation: str, 
     return render(request, "_folds.html", **_values(source, await source.open(id_from_path(conversation))))
 
 
-def _values(source: InspectorSource, data: InspectedConversation) -> dict[str, object]:
+def _values(source: InspectorSource, data: InspectedConversation) -> dict[str, Any]:
     return {"source": source, "data": data, "cards": [_card(data, item) for item in data.folds]}
 
 

@@ -242,10 +242,10 @@ def branch_tree(headers: Mapping[str, ConversationHeader], conversation_id: str)
     nodes, stack = list[BranchNode](), [(root, 0)]
     while stack:
         name, depth = stack.pop()
-        header = headers.get(name)
-        if header is not None:
-            shared = 0 if header.origin is None else header.origin.position
-            nodes.append(BranchNode(id=name, depth=depth, shared=shared, messages=header.length, updated_at=header.updated_at))  # fmt: skip
+        found = headers.get(name)
+        if found is not None:
+            shared = 0 if found.origin is None else found.origin.position
+            nodes.append(BranchNode(id=name, depth=depth, shared=shared, messages=found.length, updated_at=found.updated_at))  # fmt: skip
         following = sorted(children.get(name, ()), key=lambda item: item.origin.position if item.origin else 0)
         stack += [(item.id, depth + 1) for item in reversed(following)]
     return nodes

@@ -191,6 +191,27 @@ def test_what_fills_the_window_adds_up_to_what_was_sent(way):
     assert {group.name for group in window_fill(conversation, request, "tool")} >= {"lookup", "no tool"}
 
 
+def test_many_files_and_many_messages_are_added_up_in_the_treemap():
+    messages = [{"role": "user", "content": "Read everything."}]
+    for number in range(300):
+        call = {"id": f"c{number}", "type": "function"}
+        call["function"] = {"name": "read", "arguments": json.dumps({"file_path": f"src/{number % 40}.py"})}
+        messages += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": f"line {number} " * (number % 7 + 1)},
+        ]
+    conversation = new_conversation("a", messages)
+    replay(conversation, ReplayPolicy(max_tokens=1_000_000))
+    request = conversation.requests[-1]
+    files, tools = (window_fill(conversation, request, way) for way in ("file", "tool"))
+
+    assert len(files) == 24
+    assert any(group.name == "18 others" for group in files)
+    assert sum(group.messages for group in files) == sum(group.messages for group in tools) == len(messages)
+    assert sum(group.tokens for group in files) == sum(group.tokens for group in tools) == request.sent
+    assert any(item.position is None for item in tools[0].items)
+
+
 def test_the_heaviest_messages_have_the_cost_of_their_cards_and_what_clearing_saves():
     conversation = replayed(40, max_tokens=100_000)
     rows = heaviest(conversation, 5)

@@ -15,7 +15,7 @@ SHOWN: Final = 50
 CANDIDATES: Final = 200
 """Messages whose cost is computed: those with the most tokens times requests."""
 PLACEHOLDER_TOKENS: Final = 12
-"""Tokens of the note that stands for a cleared text."""
+"""Tokens of the note in place of a cleared text."""
 SORTS: Final = {"cost": "cost", "tokens": "tokens", "sent": "times sent", "saved": "saving"}
 
 

@@ -64,7 +64,7 @@ def window_fill(conversation: InspectedConversation, request: InspectedRequest, 
         return groups
     others = [FillItem(group.name, group.tokens, None) for group in groups[MAX_GROUPS - 1 :]]
     rest = _group(f"{len(others)} others", others)._replace(
-        count=sum(group.count for group in groups[MAX_GROUPS - 1 :])
+        messages=sum(group.messages for group in groups[MAX_GROUPS - 1 :])
     )
     return sorted([*groups[: MAX_GROUPS - 1], rest], key=lambda group: -group.tokens)
 

@@ -39,7 +39,7 @@ async def show_timeline(
         data=data,
         link=LINK,
         wide=timeline_svg(data, address=address),
-        narrow=timeline_svg(data, width=NARROW, address=address),
+        small=timeline_svg(data, width=NARROW, address=address),
         rows=rows[after : after + TABLE_ROWS],
         words=MARK_WORDS,
         after=after,

@@ -48,5 +48,5 @@ async def show_treemap(
         groups=groups,
         total=sum(group.tokens for group in groups),
         wide=treemap_svg(groups, width=1200, height=600, address=address),
-        narrow=treemap_svg(groups, width=372, height=560, address=address),
+        small=treemap_svg(groups, width=372, height=560, address=address),
     )

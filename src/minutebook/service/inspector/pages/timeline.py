@@ -1,5 +1,6 @@
 """The timeline of a conversation: tokens and cost of all requests, and where something happened."""
 
+import asyncio
 from functools import partial
 from typing import Annotated, Final
 
@@ -38,8 +39,8 @@ async def show_timeline(
         source=source,
         data=data,
         link=LINK,
-        wide=timeline_svg(data, address=address),
-        small=timeline_svg(data, width=NARROW, address=address),
+        wide=await asyncio.to_thread(timeline_svg, data, address=address),
+        small=await asyncio.to_thread(timeline_svg, data, width=NARROW, address=address),
         rows=rows[after : after + TABLE_ROWS],
         words=MARK_WORDS,
         after=after,
@@ -54,4 +55,5 @@ async def show_timeline(
 async def download_timeline(data: CurrentConversation) -> Response:
     """The picture alone, for a document or a web page."""
     headers = {**SECURITY_HEADERS, "cache-control": "no-store"}
-    return Response(str(timeline_svg(data)), media_type="image/svg+xml", headers=headers)
+    picture = await asyncio.to_thread(timeline_svg, data)
+    return Response(str(picture), media_type="image/svg+xml", headers=headers)

@@ -104,6 +104,7 @@ torture: .venv/.dev
 # with --quiet, mkdocs would not count warnings.
 docs: .venv/.dev
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/inspector_pictures.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "built site/index.html"
 

@@ -245,3 +245,32 @@ def test_every_command_of_the_database_shows_every_real_conversation(run: Run, n
             result = run(arguments[0], conversation["id"], *arguments[1:], *db)
             assert "internal error" not in result.stderr, (arguments, conversation["id"])
             assert result.exit_code == 0, (arguments, conversation["id"], result.stderr)
+
+
+def test_one_html_file_has_the_messages_the_reasons_and_the_timeline(run: Run, session: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    result = run("view", session, "--max-tokens", "6000", "--html", path, "--json")
+    html = path.read_text()
+
+    assert json.loads(result.stdout)["bytes"] == path.stat().st_size
+    assert "over 6,000 tokens" in html
+    assert "<svg" in html
+    assert "read_file" in html
+    assert "<script" not in html
+
+
+def test_a_redacted_file_has_no_text_and_no_tool_name(run: Run, session: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.html"
+    run("view", session, "--html", path, "--redact", "texts", "--redact", "tools")
+    html = path.read_text()
+
+    assert "read_file" not in html
+    assert "shelfmark" not in html
+    assert "tool 1" in html
+
+
+def test_redaction_without_a_file_is_refused(run: Run, session: Path) -> None:
+    result = run("view", session, "--redact", "texts")
+
+    assert result.exit_code == 2
+    assert "--html FILE" in result.stderr

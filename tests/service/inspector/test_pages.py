@@ -163,7 +163,7 @@ def test_static_files_are_cached_forever_and_have_their_licences(pages):
         assert response.status_code == 200
         assert "immutable" in response.headers["cache-control"]
     names = {path.name for path in (FOLDER / "static" / "vendor").iterdir()}
-    assert {"htmx-LICENSE.txt", "uplot-LICENSE.txt"} <= names
+    assert "htmx-LICENSE.txt" in names
 
 
 @pytest.mark.parametrize("name", ["plain-1.2", "with/slash", "~tilde", "späß \u202e", ".", "..", "a b"])

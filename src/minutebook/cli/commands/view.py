@@ -76,6 +76,15 @@ def cuts_of(lines: Iterable[ExplanationLine]) -> list[Cut]:
     "only_messages",
     help_text="Print only the messages of the view, as JSON. Example: minutebook view log.json --max-tokens 8000 --messages | jq length",
 )
+@click.option(
+    "--html", "html_file", metavar="FILE", type=click.Path(dir_okay=False),
+    help="Write one HTML file to share, with the messages, the reasons and the timeline of a replay. "
+    "Without --manager and --max-tokens, the budget is the model's context window. Example: --html session.html",
+)  # fmt: skip
+@click.option(
+    "--redact", multiple=True, type=click.Choice(["tools", "texts"]),
+    help="Leave the names of tools or all texts out of the HTML file. Can be repeated. Example: --redact texts",
+)  # fmt: skip
 @json_option(
     "Print the status and reason of every message, and the messages of the view, as JSON. Example: minutebook view log.json --json"
 )
@@ -89,6 +98,8 @@ def command(
     conversation: str | None,
     show_all: bool,
     only_messages: bool,
+    html_file: str | None,
+    redact: tuple[str, ...],
 ) -> int:
     """Compare a conversation with the view that a model would get, with a reason for every difference.
 
@@ -103,6 +114,11 @@ def command(
     manager = manager_from_texts(managers, max_tokens)
     if conversation is None and any(file.is_in_folder for file in files):
         _list_conversations(conversations, show_all=show_all)
+        return conversations.report_skipped()
+    if redact and html_file is None:
+        raise InvalidSetting("--redact", " ".join(redact), "--html FILE with it: other output is not redacted")
+    if html_file is not None:
+        _write_html(conversations, conversation, html_file, (managers, max_tokens, model), redact)
         return conversations.report_skipped()
     for selected in _select_conversations(conversations, conversation):
         counter = counter_for(model or selected.model)
@@ -122,6 +138,24 @@ def command(
             partial(show, view, name, counter.name, show_all=show_all, usage=usage),
         )
     return conversations.report_skipped()
+
+
+def _write_html(
+    conversations: ConversationFiles,
+    id_or_index: str | None,
+    path: str,
+    policy: tuple[tuple[str, ...], int | None, str | None],
+    redact: Sequence[str],
+) -> None:
+    from minutebook.cli.html_file import write_html
+    from minutebook.service.inspector.policy import ReplayPolicy
+
+    if len(conversations.files) > 1 and not conversations.files[0].is_in_folder:
+        names = " ".join(file.name for file in conversations.files)
+        raise InvalidSetting("FILE", names, "one file with --html, or a folder with --conversation ID")
+    selected = next(_select_conversations(conversations, id_or_index))
+    size = write_html(selected, path, ReplayPolicy(*policy), redact)
+    emit({"file": path, "bytes": size}, lambda: click.echo(f"wrote {path}, {size:,} bytes"))
 
 
 def _select_conversations(conversations: ConversationFiles, id_or_index: str | None) -> Iterator[FileConversation]:

@@ -14,11 +14,35 @@ from starlette.responses import RedirectResponse, Response
 
 from minutebook.errors import MinutebookError, RequestRefused
 from minutebook.service.http.errors import failure_of
-from minutebook.service.inspector.pages import conversation, conversations, live
+from minutebook.service.inspector.pages import (
+    branches,
+    conversation,
+    conversations,
+    diff,
+    folds,
+    heaviest,
+    live,
+    share,
+    timeline,
+    treemap,
+    what_if,
+)
 from minutebook.service.inspector.source import InspectorSource
 from minutebook.service.inspector.web import SECURITY_HEADERS, Inspector, is_fragment, render, static_file
 
-PAGES: Final[Sequence[ModuleType]] = (conversations, conversation, live)
+PAGES: Final[Sequence[ModuleType]] = (
+    conversations,
+    conversation,
+    timeline,
+    treemap,
+    heaviest,
+    what_if,
+    folds,
+    branches,
+    diff,
+    share,
+    live,
+)
 """The modules of the pages, in the order of the navigation."""
 _COOKIE: Final = "minutebook_inspect"
 

@@ -76,6 +76,8 @@ class InspectedConversation:
     model: str | None = None
     policy: str = ""
     """What built the views, such as "TokenBudgetManager 12,000"."""
+    managers: tuple[str, ...] = ()
+    """The managers of a replay, as texts; empty for the token budget."""
     budget: int | None = None
     is_replay: bool = True
     """Whether the views were built by a replay. Otherwise they are the recorded ones."""

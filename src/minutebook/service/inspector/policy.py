@@ -118,6 +118,7 @@ def replay(conversation: InspectedConversation, policy: ReplayPolicy) -> None:
         return
     try:
         manager, conversation.budget, conversation.policy = policy.manager(conversation.model)
+        conversation.managers = policy.managers
         folds: list[Fold] = [item.fold for item in conversation.folds if item.undone_at is None]
         views = ViewReplay(
             conversation.record, conversation.series, manager, max_tokens=conversation.budget, folds=folds

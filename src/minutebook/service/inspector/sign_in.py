@@ -5,12 +5,10 @@ knows it, and the key is looked up on every request: a revoked key ends its sess
 """
 
 import hashlib
-import hmac
 import secrets
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
-from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request
 from starlette.responses import RedirectResponse, Response
@@ -23,7 +21,14 @@ from minutebook.service.inspector.app import create_pages
 from minutebook.service.inspector.policy import ReplayPolicy
 from minutebook.service.inspector.source import InspectorSource
 from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
-from minutebook.service.inspector.web import SECURITY_HEADERS, Inspector, render, require_same_origin
+from minutebook.service.inspector.web import (
+    SECURITY_HEADERS,
+    Inspector,
+    form_fields,
+    render,
+    require_form_token,
+    require_same_origin,
+)
 from minutebook.service.state import Service
 from minutebook.store.rules import now
 from minutebook.store.types import NewDocument
@@ -132,7 +137,7 @@ def create_service_pages(service: Service) -> FastAPI:
     @app.post("/login")
     async def sign_in(request: Request) -> Response:
         require_same_origin(request)
-        fields = await _form_fields(request)
+        fields = await form_fields(request)
         try:
             session = await access.sign_in(fields.get("key", "").strip())
         except RequestRefused as error:
@@ -146,18 +151,10 @@ def create_service_pages(service: Service) -> FastAPI:
 
     @app.post("/logout")
     async def sign_out(request: Request) -> Response:
-        require_same_origin(request)
-        fields = await _form_fields(request)
-        if not hmac.compare_digest(fields.get("csrf", ""), access.csrf_token(request)):
-            raise RequestRefused(403, "The page is outdated; load it again.", "csrf")
+        await require_form_token(request)
         await access.sign_out(request.cookies.get(COOKIE, ""))
         response = RedirectResponse(f"{ROOT}/login", 303, SECURITY_HEADERS)
         response.delete_cookie(COOKIE, path=ROOT, httponly=True, samesite="strict")
         return response
 
     return app
-
-
-async def _form_fields(request: Request) -> dict[str, str]:
-    body = await request.body()
-    return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace"), max_num_fields=10).items()}

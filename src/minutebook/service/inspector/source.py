@@ -75,6 +75,18 @@ class ConversationList:
     """Parts of files that were not understood."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchNode:
+    """A conversation in the tree of branches."""
+
+    id: str
+    depth: int
+    shared: int
+    """Messages that it has in common with its origin."""
+    messages: int
+    updated_at: datetime | None = None
+
+
 class InspectorSource(Protocol):
     """Conversations that the pages show."""
 
@@ -107,6 +119,14 @@ class InspectorSource(Protocol):
 
         Raises:
             ConversationNotFound: there is no such conversation, or the caller may not read it.
+        """
+        ...
+
+    async def branches(self, conversation_id: str) -> Sequence["BranchNode"]:
+        """The conversation with all its ancestors and descendants that the caller may read, each after its origin.
+
+        Raises:
+            ConversationNotFound: as in `open`.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -108,6 +110,29 @@ async def require_change_allowed(request: Request, source: CurrentSource) -> Ins
     return source
 
 
+async def form_fields(request: Request) -> dict[str, str]:
+    """The fields of a form. Of several with one name, the values are joined by commas."""
+    body = await request.body()
+    fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10)
+    return {name: ",".join(values) for name, values in fields.items()}
+
+
+async def require_form_token(request: Request) -> dict[str, str]:
+    """The fields of a form of our own page.
+
+    Raises:
+        RequestRefused: the form has no valid CSRF token, or comes from another site.
+    """
+    require_same_origin(request)
+    fields = await form_fields(request)
+    token = inspector_of(request).csrf_token(request)
+    if not token or not hmac.compare_digest(fields.get("csrf", "").encode(), token.encode()):
+        raise RequestRefused(403, "The page is outdated; load it again.", "csrf")
+    return fields
+
+
+FormFields = Annotated[dict[str, str], Depends(require_form_token)]
+"""Type of a handler parameter that receives the fields of a form of our own page."""
 ChangedSource = Annotated[InspectorSource, Depends(require_change_allowed)]
 """Type of a handler parameter that receives the source, if the request may change it."""
 
@@ -127,7 +152,7 @@ def render(
 ) -> Response:
     """A page or a fragment."""
     inspector = inspector_of(request)
-    html = _environment().get_template(template).render(
+    html = templates().get_template(template).render(
         root=inspector.root,
         static=f"{inspector.root}/static/{assets_digest()}",
         csrf_token=inspector.csrf_token(request),
@@ -141,7 +166,8 @@ def render(
 
 
 @cache
-def _environment() -> Environment:
+def templates() -> Environment:
+    """The templates. Every value is escaped."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
@@ -209,6 +235,12 @@ def id_from_path(segment: str) -> str:
         return base64.urlsafe_b64decode(segment[1:] + "=" * (-len(segment[1:]) % 4)).decode()
     except ValueError:
         raise RequestRefused(404, "There is no such conversation.", "not_found") from None
+
+
+def conversation_address(request: Request, conversation: InspectedConversation, number: int | None = None) -> str:
+    """The path of a conversation's page, at a request."""
+    query = "" if number is None else f"?r={number}"
+    return f"{inspector_of(request).root}/c/{path_id(conversation.id)}{query}"
 
 
 async def current_conversation(source: CurrentSource, conversation: str) -> InspectedConversation:

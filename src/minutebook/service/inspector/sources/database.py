@@ -13,7 +13,13 @@ from minutebook.errors import ConversationNotFound, RequestRefused
 from minutebook.record.message import Message
 from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold, title_of
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, start_replay
-from minutebook.service.inspector.source import ConversationList, ConversationSummary, ListFilter, summary_of
+from minutebook.service.inspector.source import (
+    BranchNode,
+    ConversationList,
+    ConversationSummary,
+    ListFilter,
+    summary_of,
+)
 from minutebook.service.inspector.sources.minutes import add_recorded_request
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, ConversationStatus
@@ -27,6 +33,8 @@ MAX_LISTED: Final = 2_000
 LIST_SECONDS: Final = 0.3
 """How long a list may load conversations. The page asks again for the others."""
 WAIT_SECONDS: Final = 0.15
+MAX_BRANCH_HEADERS: Final = 2_000
+"""Conversations that are read to find branches, the newest first."""
 _PURGED: Final[Message] = {"role": "system", "content": "(purged by retention)"}
 
 
@@ -204,11 +212,43 @@ class StoreSource:
         await asyncio.to_thread(_add_requests, conversation, requests)
         return conversation
 
+    async def branches(self, conversation_id: str) -> Sequence[BranchNode]:
+        await self._header(conversation_id)
+        headers, cursor = dict[str, ConversationHeader](), None
+        while len(headers) < MAX_BRANCH_HEADERS:
+            page = await self._store.list(recipient=self._recipient, cursor=cursor, limit=200)
+            headers |= {header.id: header for header in page.items}
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return branch_tree(headers, conversation_id)
+
     async def undo_fold(self, conversation_id: str, fold_id: str) -> None:
         if self._undo is None:
             raise RequestRefused(403, "You may only read these conversations.", "read_only")
         await self._header(conversation_id)
         await self._undo(conversation_id, fold_id)
+
+
+def branch_tree(headers: Mapping[str, ConversationHeader], conversation_id: str) -> list[BranchNode]:
+    """The tree of a conversation's branches, in depth-first order. Origins that are not among the headers are left out."""
+    children: dict[str, list[ConversationHeader]] = {}
+    for header in headers.values():
+        if header.origin is not None:
+            children.setdefault(header.origin.conversation, []).append(header)
+    root = conversation_id
+    while root in headers and (origin := headers[root].origin) is not None and origin.conversation in headers:
+        root = origin.conversation
+    nodes, stack = list[BranchNode](), [(root, 0)]
+    while stack:
+        name, depth = stack.pop()
+        found = headers.get(name)
+        if found is not None:
+            shared = 0 if found.origin is None else found.origin.position
+            nodes.append(BranchNode(id=name, depth=depth, shared=shared, messages=found.length, updated_at=found.updated_at))  # fmt: skip
+        following = sorted(children.get(name, ()), key=lambda item: item.origin.position if item.origin else 0)
+        stack += [(item.id, depth + 1) for item in reversed(following)]
+    return nodes
 
 
 def _add_requests(conversation: InspectedConversation, requests: Sequence[Mapping[str, Any]]) -> None:

@@ -18,6 +18,7 @@ from minutebook.service.inspector.conversation import InspectedConversation, Ins
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, replay, start_replay
 from minutebook.service.inspector.source import (
     SORTS,
+    BranchNode,
     ConversationList,
     ConversationSummary,
     ListFilter,
@@ -89,23 +90,12 @@ class FileSource:
 
     def _add(self, path: Path, index: int, source: SourceConversation) -> InspectedConversation:
         conversation_id = hashlib.sha256(f"{path}\n{index}".encode()).hexdigest()[:12]
-        conversation = self._conversation(conversation_id, path, source)
+        conversation = file_conversation(conversation_id, path.name, source, self._policy.model)
         self._locations[conversation_id] = _Location(path, index, source.format)
         updated_at = next((item.at for item in reversed(source.items) if item.at), None) or source.created_at
         updated_at = updated_at or datetime.fromtimestamp(path.stat().st_mtime, UTC)
         self._summaries[conversation_id] = summary_of(conversation, updated_at)
         return conversation
-
-    def _conversation(self, conversation_id: str, path: Path, source: SourceConversation) -> InspectedConversation:
-        return new_conversation(
-            conversation_id,
-            source.messages,
-            title=source.title,
-            model=self._policy.model or source.model or next((item.model for item in source.items if item.model), None),
-            folds=[InspectedFold(fold) for fold in source.folds],
-            times=[item.at for item in source.items],
-            source=f"{path.name} ({source.format})",
-        )
 
     async def list(self, query: ListFilter) -> ConversationList:
         if not self._all_files_read.is_set():
@@ -169,11 +159,33 @@ class FileSource:
             if conversation_id not in self._cache:
                 location = self._locations[conversation_id]
                 source = next(islice(read(Source(location.path), location.format), location.index, None))
-                self._cache[conversation_id] = self._conversation(conversation_id, location.path, source)
+                self._cache[conversation_id] = file_conversation(
+                    conversation_id, location.path.name, source, self._policy.model
+                )
             self._cache.move_to_end(conversation_id)
             while len(self._cache) > MAX_OPEN:
                 self._cache.popitem(last=False)
             return self._cache[conversation_id]
 
+    async def branches(self, conversation_id: str) -> Sequence[BranchNode]:
+        """Files do not say which conversation another one is copied from."""
+        conversation = await self.open(conversation_id)
+        return [BranchNode(id=conversation_id, depth=0, shared=0, messages=len(conversation.messages))]
+
     async def undo_fold(self, conversation_id: str, fold_id: str) -> None:  # noqa: ARG002 - the source's interface
         raise RequestRefused(403, "Conversations of files cannot be changed.", "read_only")
+
+
+def file_conversation(
+    conversation_id: str, file: str, source: SourceConversation, model: str | None = None
+) -> InspectedConversation:
+    """A conversation of a file, without requests. `model` replaces the one that the file names."""
+    return new_conversation(
+        conversation_id,
+        source.messages,
+        title=source.title,
+        model=model or source.model or next((item.model for item in source.items if item.model), None),
+        folds=[InspectedFold(fold) for fold in source.folds],
+        times=[item.at for item in source.items],
+        source=f"{file} ({source.format})",
+    )

@@ -78,3 +78,4 @@ addEventListener("keydown", (event) => {
 
 document.getElementById("theme").addEventListener("click", toggleTheme);
 if (location.hash === "" && new URLSearchParams(location.search).has("q")) document.getElementById("q")?.focus();
+document.querySelector("nav.tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });

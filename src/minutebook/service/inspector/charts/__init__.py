@@ -1,0 +1,1 @@
+"""Pictures as SVG, made here: the same for pages, exported files and downloads. Start with `timeline.py`."""

@@ -1,0 +1,143 @@
+"""Timeline, treemap, heaviest, what if, folds, branches, diff and share in a real browser."""
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, replay
+from minutebook.service.inspector.share.export import export_html
+from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
+from minutebook.service.inspector.web import path_id
+from tests.service.inspector.parts import inspecting, listening_inspector, session, write_sessions
+from tests.service.inspector.test_browser import PAYLOADS, hostile_session
+from tests.service.inspector.test_more_pages import folded_store
+
+pytestmark = pytest.mark.browser
+NAMES = ("timeline", "treemap", "heaviest", "whatif", "folds", "branches", "diff", "share")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """The folder of the screenshots: $MINUTEBOOK_PICTURES, if it is set."""
+    folder = os.environ.get("MINUTEBOOK_PICTURES")
+    path = Path(folder) if folder else tmp_path_factory.mktemp("pictures")
+    path.mkdir(exist_ok=True)
+    return path
+
+
+@pytest.fixture
+def opened(visit, tmp_path):
+    """Open a session of 401 messages: `opened(width=400)` is the visit and the address of the conversation."""
+    path = write_sessions(tmp_path / "long.jsonl", session(100, words=30))
+    with inspecting(path, max_tokens=6_000) as (url, first_path):
+
+        def open_pages(**options):
+            here = visit(url, **options)
+            here.open(f"{url}{first_path}")
+            here.open_conversation()
+            return here, here.page.url.partition("?")[0]
+
+        yield open_pages
+
+
+def load(here, address):
+    here.open(address)
+    here.page.wait_for_function("() => !document.querySelector('#results[hx-get]')")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1600, "light"), (1600, "dark"), (400, "light"), (400, "dark")])
+def test_every_page_fits_the_window_and_has_no_accessibility_findings(opened, pictures, width, scheme):
+    here, base = opened(width=width, scheme=scheme)
+    for name in NAMES:
+        load(here, f"{base}/{name}")
+        assert here.wide() == 0, name
+        here.page.evaluate("for (const item of document.querySelectorAll('details')) item.open = true")
+        assert here.wide() == 0, name
+        assert here.accessibility_problems() == [], name
+        here.picture(pictures, f"{name}-{width}-{scheme}")
+
+
+def test_keys_open_the_pages_and_a_click_on_the_timeline_opens_the_request(opened):
+    here, base = opened()
+    for key, name in (("t", "timeline"), ("m", "treemap"), ("h", "heaviest"), ("w", "whatif"), ("d", "diff")):
+        here.press("g", key)
+        here.page.wait_for_url(f"{base}/{name}")
+    here.press("g", "t")
+    here.page.wait_for_url(f"{base}/timeline")
+    columns = here.page.locator(".wide-only a")
+    columns.nth(20).click()
+    here.page.wait_for_selector("#conversation[data-ready]")
+    assert here.page.url == f"{base}?r=21"
+
+
+def test_the_policy_of_what_if_can_be_changed_and_copied(opened):
+    here, base = opened()
+    load(here, f"{base}/whatif")
+    here.page.fill("input[name=policy]", "sliding_window:30")
+    here.press("Enter")
+    here.page.wait_for_url(f"{base}/whatif?policy=sliding_window*")
+    here.page.wait_for_selector(".compare")
+    here.page.click("details.use summary")
+    assert "--manager sliding_window:30" in here.page.inner_text("details.use")
+
+
+def test_a_fold_is_undone_after_a_confirmation(visit, pictures):
+    with ThreadPoolExecutor() as threads:  # Playwright has a loop in this one
+        store, _ = threads.submit(folded_store).result()
+    source = StoreSource(store, ReplayPolicy(), name="a", cache=OpenConversations(), undo=store.undo_fold)
+    with listening_inspector(source) as (url, first_path):
+        here = visit(url)
+        here.open(f"{url}{first_path}")
+        here.open(f"{url}/c/{path_id('order 17')}/folds")
+        here.picture(pictures, "fold")
+        assert here.accessibility_problems() == []
+        assert not here.page.is_visible("text=Undo this fold")
+        here.page.click("text=Undo…")
+        here.page.click("text=Undo this fold")
+        here.page.wait_for_selector(".fold-card.undone")
+        assert here.page.evaluate("window.ran") is None
+        here.open(f"{url}/c/{path_id('order 17 b')}/branches")
+        assert here.accessibility_problems() == []
+        here.picture(pictures, "branches")
+        with ThreadPoolExecutor() as threads:
+            (stored,) = threads.submit(lambda: asyncio.run(store.folds("order 17"))).result()
+    assert stored.undone_at is not None
+
+
+@pytest.mark.parametrize("redact", [(), ("texts", "tools")])
+def test_hostile_texts_do_not_run_in_the_exported_file(visit, tmp_path, pictures, redact):
+    for number in range(len(PAYLOADS)):
+        source = hostile_session(number)
+        conversation = new_conversation("a", source["messages"])
+        replay(conversation, ReplayPolicy(max_tokens=3_000))
+        path = tmp_path / f"{number}.html"
+        path.write_bytes(export_html(conversation, redact=redact).encode("utf-8", "backslashreplace"))
+    here = visit(tmp_path.as_uri())
+    for number in range(len(PAYLOADS)):
+        page = here.open(f"{tmp_path.as_uri()}/{number}.html")
+        page.evaluate("for (const item of document.querySelectorAll('details')) item.open = true")
+        assert page.evaluate("window.ran") is None, number
+        assert here.wide() == 0, number
+        assert page.locator("script, iframe, form, base, main style").count() == 0
+        assert page.evaluate("getComputedStyle(document.querySelector('header.top')).display") == "flex"
+    assert here.accessibility_problems() == []
+    here.picture(pictures, f"export-{len(redact)}")
+
+
+def test_hostile_texts_do_not_run_on_the_other_pages(visit, tmp_path):
+    path = write_sessions(tmp_path / "hostile.jsonl", *map(hostile_session, range(len(PAYLOADS))))
+    with inspecting(path, max_tokens=3_000) as (url, first_path):
+        here = visit(url)
+        page = here.open(f"{url}{first_path}")
+        page.wait_for_selector("#list:not([hx-trigger])")
+        addresses = page.eval_on_selector_all("table.list a", "links => links.map((link) => link.href)")
+        for address in {item.partition("?")[0] for item in addresses}:
+            for name in ("timeline", "treemap?by=tool", "heaviest", "diff"):
+                here.open(f"{address}/{name}")
+                assert page.evaluate("window.ran") is None, address
+                assert here.wide() == 0, (address, name)
+                assert page.locator("main script, main iframe, main style, main base").count() == 0
+    assert len(addresses) >= len(PAYLOADS)

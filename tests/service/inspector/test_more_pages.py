@@ -1,0 +1,369 @@
+"""Timeline, treemap, heaviest, what if, folds, branches, diff and share, over HTTP."""
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+from xml.etree import ElementTree as ET
+
+import httpx2
+import pytest
+
+from minutebook import Fold, MemoryStore
+from minutebook.service.inspector.charts.svg import nice_ticks
+from minutebook.service.inspector.charts.timeline import timeline_svg
+from minutebook.service.inspector.charts.treemap import Box, squarify
+from minutebook.service.inspector.figures.comparison import PolicyChoice, current_choice, run_policy
+from minutebook.service.inspector.figures.heaviest import heaviest
+from minutebook.service.inspector.figures.request_diff import Side, request_differences
+from minutebook.service.inspector.figures.window_fill import window_fill
+from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, replay
+from minutebook.service.inspector.share.export import export_html
+from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
+from minutebook.service.inspector.web import path_id
+from minutebook.testing.contract.samples import entries_of
+from tests.service.inspector.parts import inspecting, listening_inspector, session, write_sessions
+from tests.service.inspector.test_sign_in import say, service_with_keys, signed_in
+
+HOSTILE = "<script>window.ran=1</script>\"'><img src=x onerror=window.ran=1>\u202eevil ${x} {{ 7*7 }}"
+PATHS = ("timeline", "timeline.svg", "treemap?by=tool", "treemap?by=file", "heaviest", "whatif", "folds", "branches", "diff", "share")  # fmt: skip
+
+
+def replayed(turns=12, max_tokens=2_500, **options):
+    source = session(turns, **options)
+    conversation = new_conversation("a", source["messages"], model="gpt-4o")
+    replay(conversation, ReplayPolicy(max_tokens=max_tokens))
+    assert conversation.failure is None
+    return conversation
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    hostile = session(8, text=HOSTILE)
+    hostile["id"] = "hostile"
+    for message in hostile["messages"]:
+        for call in message.get("tool_calls", ()):
+            call["function"]["name"] = HOSTILE
+    path = write_sessions(tmp_path_factory.mktemp("sessions") / "sessions.jsonl", session(12), hostile)
+    with inspecting(path, max_tokens=1_500) as (url, first_path):
+        with httpx2.Client(base_url=url, trust_env=False, timeout=60) as http:
+            assert http.get(first_path).status_code == 303
+            yield http
+
+
+def address_of(pages, words):
+    return re.findall(r'href="(/c/[^"?#]+)', pages.get("/", params={"q": words}).text)[0]
+
+
+def finished(pages, address):
+    """The page, without the part that is still computed."""
+    text = pages.get(address).text
+    for _ in range(50):
+        if "Replaying the session" not in text:
+            return text
+        text = pages.get(address).text
+    raise AssertionError(text)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_texts_and_tool_names_are_escaped_on_every_page(pages, path):
+    text = finished(pages, f"{address_of(pages, 'window.ran')}/{path}")
+
+    assert "<script>window" not in text
+    assert "<img" not in text
+    assert "\u202e" not in text
+    assert "49" not in re.findall(r"\$\{x\} (\S+)", text)
+    assert " style=" not in text
+
+
+def test_the_exported_file_has_no_script_and_only_our_style(pages):
+    address = address_of(pages, "window.ran")
+    token = re.search(r'name="csrf" value="([^"]+)"', pages.get(f"{address}/share").text)[1]
+    response = pages.post(
+        f"{address}/export", data={"csrf": token}, headers={"origin": str(pages.base_url).rstrip("/")}
+    )
+
+    assert response.status_code == 200
+    assert response.headers["content-disposition"].startswith("attachment")
+    assert "<script" not in response.text
+    assert "<img" not in response.text
+    style = re.search(r"<style>(.*?)</style>", response.text, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', response.text)[1]
+    assert f"sha256-{digest}" in policy.replace("&#43;", "+")
+    assert "script-src" not in policy
+
+
+@pytest.mark.parametrize("change", [{"csrf": "wrong"}, {"origin": "https://evil.example"}, {"redact": "everything"}])
+def test_an_export_needs_the_form_of_our_own_page(pages, change):
+    address = address_of(pages, "order 3")
+    token = re.search(r'name="csrf" value="([^"]+)"', pages.get(f"{address}/share").text)[1]
+    fields = {"csrf": change.get("csrf", token), "redact": change.get("redact", "texts")}
+    origin = change.get("origin", str(pages.base_url).rstrip("/"))
+    response = pages.post(f"{address}/export", data=fields, headers={"origin": origin})
+
+    assert response.status_code == (400 if "redact" in change else 403)
+
+
+def test_redaction_leaves_no_text_and_no_tool_name_but_the_tokens():
+    conversation = replayed(text="plumbago")
+    whole = export_html(conversation)
+    shared = export_html(conversation, redact=["texts", "tools"])
+    only_tools = export_html(conversation, redact=["tools"])
+
+    assert "plumbago" in whole
+    assert "lookup" in whole
+    for word in ("plumbago", "lookup", "delivered", "help with orders"):
+        assert word not in shared
+    assert "tool 1" in shared
+    assert "lookup" not in only_tools
+    assert "plumbago" in only_tools
+    tokens = [f"{conversation.tokens_of(position):,} tokens" for position in range(len(conversation.messages))]
+    assert all(text in shared for text in tokens)
+    assert "plumbago" in conversation.messages[1]["content"]
+
+
+def test_an_export_of_long_texts_is_cut_and_says_so():
+    messages = [{"role": "user", "content": "x" * 9_000_000}, {"role": "assistant", "content": "short answer"}]
+    conversation = new_conversation("a", messages)
+    replay(conversation, ReplayPolicy(max_tokens=50_000_000))
+    html = export_html(conversation)
+
+    assert "Texts are cut at" in html
+    assert "short answer" in html
+    assert len(html) < 10_000_000
+
+
+def test_the_timeline_is_a_picture_of_every_cut_and_opens_requests(pages):
+    address = address_of(pages, "order 3")
+    page = pages.get(f"{address}/timeline").text
+    picture = pages.get(f"{address}/timeline.svg")
+    series = pages.get(f"{address}/series.json").json()
+    root = ET.fromstring(picture.text)
+    cuts = [number for number, marks in series["marks"].items() if "break" in marks]
+
+    assert picture.headers["content-type"] == "image/svg+xml"
+    assert len(root.findall(".//{*}polyline[@class='tl-break']")) == len(cuts) > 0
+    assert not root.findall(".//{*}a")
+    assert not root.findall(".//{*}style")
+    assert f'href="{address}?r={cuts[0]}"' in page
+    marked = pages.get(f"{address}/timeline?only=marked").text
+    assert marked.count('<tr><td class="num">') == len(series["marks"])
+
+
+def test_many_requests_are_drawn_in_groups_and_no_mark_is_lost():
+    conversation = replayed(700, words=2, max_tokens=3_000)
+    root = ET.fromstring(str(timeline_svg(conversation, width=372)))
+    columns = root.findall(".//{*}rect[@class='tl-column']")
+
+    assert len(conversation.requests) == 1_400
+    assert len(columns) <= 101
+    assert root.findall(".//{*}polyline[@class='tl-break']")
+
+
+def test_a_refused_request_is_a_mark():
+    conversation = replayed(2, max_tokens=20)
+    picture = str(timeline_svg(conversation))
+
+    assert any(request.refusal for request in conversation.requests)
+    assert 'class="tl-refused"' in picture
+
+
+@pytest.mark.parametrize("values", [[5, 3, 2, 1, 1], [1], [100, 1, 1, 1], [7] * 30])
+def test_areas_of_the_treemap_are_in_proportion_and_inside_the_box(values):
+    boxes = squarify(values, Box(0, 0, 600, 400))
+
+    assert sum(box.width * box.height for box in boxes) == pytest.approx(240_000)
+    for value, box in zip(values, boxes, strict=True):
+        assert box.width * box.height == pytest.approx(240_000 * value / sum(values))
+        assert box.x >= -1e-6
+        assert box.x + box.width <= 600 + 1e-6
+        assert box.y + box.height <= 400 + 1e-6
+
+
+@pytest.mark.parametrize("way", ["role", "tool", "file"])
+def test_what_fills_the_window_adds_up_to_what_was_sent(way):
+    conversation = replayed()
+    for request in conversation.requests:
+        groups = window_fill(conversation, request, way)
+        assert sum(group.tokens for group in groups) == request.sent
+    assert {group.name for group in window_fill(conversation, request, "tool")} >= {"lookup", "no tool"}
+
+
+def test_many_files_and_many_messages_are_added_up_in_the_treemap():
+    messages = [{"role": "user", "content": "Read everything."}]
+    for number in range(300):
+        call = {"id": f"c{number}", "type": "function"}
+        call["function"] = {"name": "read", "arguments": json.dumps({"file_path": f"src/{number % 40}.py"})}
+        messages += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": f"line {number} " * (number % 7 + 1)},
+        ]
+    conversation = new_conversation("a", messages)
+    replay(conversation, ReplayPolicy(max_tokens=1_000_000))
+    request = conversation.requests[-1]
+    files, tools = (window_fill(conversation, request, way) for way in ("file", "tool"))
+
+    assert len(files) == 24
+    assert any(group.name == "18 others" for group in files)
+    assert sum(group.messages for group in files) == sum(group.messages for group in tools) == len(messages)
+    assert sum(group.tokens for group in files) == sum(group.tokens for group in tools) == request.sent
+    assert any(item.position is None for item in tools[0].items)
+
+
+def test_the_heaviest_messages_have_the_cost_of_their_cards_and_what_clearing_saves():
+    conversation = replayed(40, max_tokens=100_000)
+    rows = heaviest(conversation, 5)
+
+    assert [row.card.cost for row in rows] == sorted((row.card.cost for row in rows), reverse=True)
+    result = next(row for row in rows if row.head.kind == "tool")
+    assert result.source.name == "lookup"
+    assert 0 < result.clearing.saved < result.card.cost
+    assert heaviest(conversation, 1_000)[0].clearing.saved == 0.0
+    earlier = {row.card.position: row.clearing.saved for row in heaviest(conversation, 1)}
+    assert earlier[result.card.position] > result.clearing.saved
+
+
+def test_another_budget_is_measured_by_the_lab_and_shown_at_the_same_request(pages):
+    conversation = replayed(20, max_tokens=2_000)
+    today = run_policy(conversation, current_choice(conversation))
+    other = run_policy(conversation, PolicyChoice("token_budget", 6_000))
+
+    assert today.outcome.cuts > other.outcome.cuts
+    assert other.outcome.lines_found >= today.outcome.lines_found
+    assert other.conversation.requests[-1].sent > conversation.requests[-1].sent
+    text = finished(pages, f"{address_of(pages, 'order 3')}/whatif?policy=token_budget&budget=4000&r=9")
+    assert "--manager token_budget --max-tokens 4000" in text
+    assert "max_tokens: 4000" in text
+    assert "The view at request 9" in text
+    assert "Refused requests" in text
+
+
+def test_a_policy_that_does_not_exist_is_named_on_the_page(pages):
+    text = pages.get(f"{address_of(pages, 'order 3')}/whatif", params={"policy": "nonsense<b>:1"}).text
+
+    assert 'role="alert"' in text
+    assert "nonsense&lt;b&gt;" in text
+
+
+def test_the_difference_of_two_requests_has_every_message_once():
+    conversation = replayed(20, max_tokens=2_500)
+    kinds = set()
+    for cut in conversation.requests:
+        if cut.cache_break:
+            before = conversation.requests[cut.number - 2]
+            spans = request_differences(Side(conversation, before), Side(conversation, cut))
+            assert [at for span in spans for at in range(span.start, span.stop)] == list(range(cut.length))
+            sent = sum(span.tokens for span in spans if span.kind in {"equal", "right", "changed"})
+            assert sent == cut.sent
+            kinds |= {span.kind for span in spans}
+
+    assert kinds == {"equal", "absent", "left", "right", "changed"}
+    last = Side(conversation, conversation.requests[-1])
+    same = request_differences(last, last)
+    assert {span.kind for span in same} <= {"equal", "absent"}
+
+
+@pytest.mark.parametrize("top", [0, 1, 7, 99, 12_345, 10**9])
+def test_ticks_are_round_and_within_the_axis(top):
+    ticks = nice_ticks(top, 4)
+
+    assert ticks[0] == 0
+    assert ticks[-1] <= top
+    assert len(ticks) <= 6
+
+
+def folded_store():
+    """A store with a conversation that has a fold and a branch."""
+    store = MemoryStore()
+    fold = Fold.over(range(1, 9), reason=f"small talk {HOSTILE}", shown=f"summary of {HOSTILE}")
+
+    async def fill():
+        entries = entries_of(session(4)["messages"])
+        await store.append("order 17", entries, expected_version=0)
+        await store.add_fold("order 17", fold)
+        await store.fork("order 17", "order 17 b", at=5)
+
+    asyncio.run(fill())
+    return store, fold
+
+
+def test_a_fold_is_shown_with_what_it_replaces_and_undone_with_the_token_of_the_page():
+    store, fold = folded_store()
+    source = StoreSource(store, ReplayPolicy(), name="a", cache=OpenConversations(), undo=store.undo_fold)
+    with listening_inspector(source) as (url, first_path), httpx2.Client(base_url=url, trust_env=False) as http:
+        http.get(first_path)
+        base = f"/c/{path_id('order 17')}"
+        page = http.get(f"{base}/folds").text
+        token = json.loads(re.search(r"hx-headers='([^']+)'", page)[1])["X-CSRF-Token"]
+        undo = f"{base}/folds/{fold.id}/undo"
+        refused = [
+            http.post(undo, headers={"origin": url}),
+            http.post(undo, headers={"origin": "https://evil.example", "x-csrf-token": token}),
+            http.post(undo, headers={"x-csrf-token": token}),
+        ]
+        still = http.get(f"{base}/folds").text
+        missing = http.post(f"{base}/folds/nothing/undo", headers={"origin": url, "x-csrf-token": token})
+        undone = http.post(undo, headers={"origin": url, "x-csrf-token": token, "hx-request": "true"})
+        tree = http.get(f"{base}/branches").text
+
+    assert "Messages 1 to 8" in page
+    assert "<script>" not in page
+    assert "Undo this fold" in page
+    assert [response.status_code for response in refused] == [403, 403, 403]
+    assert "Undo this fold" in still
+    assert missing.status_code == 404
+    assert undone.status_code == 200
+    assert "<b>undone" in undone.text
+    assert "<html" not in undone.text
+    assert "order 17 b" in tree
+    assert "5 shared" in tree
+
+
+def test_files_cannot_be_changed(pages):
+    address = address_of(pages, "order 3")
+    page = pages.get(f"{address}/folds").text
+    token = json.loads(re.search(r"hx-headers='([^']+)'", page)[1])["X-CSRF-Token"]
+    headers = {"origin": str(pages.base_url).rstrip("/"), "x-csrf-token": token}
+
+    assert pages.post(f"{address}/folds/any/undo", headers=headers).status_code == 403
+
+
+def test_a_key_that_may_only_read_cannot_undo_and_other_tenants_see_no_page():
+    keys = {"admin": {"scopes": ["admin"]}, "reader": {}, "other": {"tenant": "rival", "scopes": ["admin"]}}
+    with service_with_keys(**keys) as (here, created):
+        for number in range(3):
+            say(here, created["admin"].token, f"Where is my plumbago {number}?")
+        base = f"/ui/c/{path_id('order/17')}"
+        fold = Fold.over(range(2), reason="small talk", shown="a summary")
+        asyncio.run(here.service.store.for_tenant("acme").add_fold("order/17", fold))
+        statuses = {}
+        for name in keys:
+            http = signed_in(here, created[name].token)
+            page = http.get(f"{base}/folds").text
+            found = re.search(r"hx-headers='([^']+)'", http.get("/ui/").text)[1]
+            headers = {"origin": here.url, "x-csrf-token": json.loads(found)["X-CSRF-Token"]}
+            if name == "other":
+                for path in PATHS:
+                    response = http.get(f"{base}/{path}")
+                    assert response.status_code == 404, path
+                    assert "plumbago" not in response.text
+                export = http.post(
+                    f"{base}/export", data={"csrf": headers["x-csrf-token"]}, headers={"origin": here.url}
+                )
+                assert export.status_code == 404
+            else:
+                assert ("Undo this fold" in page) == (name == "admin")
+                for path in PATHS:
+                    assert http.get(f"{base}/{path}").status_code == 200, path
+            if name != "admin":
+                statuses[name] = http.post(f"{base}/folds/{fold.id}/undo", headers=headers).status_code
+        admin = signed_in(here, created["admin"].token)
+        found = re.search(r"hx-headers='([^']+)'", admin.get("/ui/").text)[1]
+        headers = {"origin": here.url, "x-csrf-token": json.loads(found)["X-CSRF-Token"]}
+        done = admin.post(f"{base}/folds/{fold.id}/undo", headers=headers)
+
+    assert statuses == {"reader": 403, "other": 404}
+    assert done.status_code == 200
+    assert "<b>undone" in done.text

@@ -1,12 +1,16 @@
 """Conversations and their items, through OpenAI's own client; what is ours, through plain HTTP."""
 
+import asyncio
 import json
+from datetime import timedelta
 from urllib.parse import quote
 
 import openai
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
+from minutebook.conversation import remove_requests
+from minutebook.store import open_store
 from minutebook.testing import ScriptedModel, say
 from tests.servers import require_postgres, shared
 from tests.service.responses.test_responses import MODEL
@@ -360,3 +364,36 @@ def test_any_unicode_text_is_stored(client, http):
     assert answer.status_code == 200
     assert answer.json()["data"][0]["content"][0]["text"] == words
     assert client.conversations.retrieve(name).metadata == {"k\x00": "\x00"}
+
+
+def test_requests_keep_their_numbers_when_older_minutes_are_removed(tmp_path):
+    db = f"sqlite:///{tmp_path / 'chat.db'}"
+    with served(db=db) as here:
+        http = here.http()
+        for text in ("one", "two", "three"):
+            body = {"model": "m", "conversation": "a", "messages": [{"role": "user", "content": text}]}
+            assert http.post("/v1/chat/completions", json=body).status_code == 200
+        third = http.get("/v1/conversations/a/requests/3").json()
+
+        async def remove_first():
+            async with open_store(db) as store:
+                first = (await store.documents("a", "request", limit=1)).items[0]
+                await remove_requests(store, first.created_at + timedelta(microseconds=1))
+
+        asyncio.run(remove_first())
+
+        assert http.get("/v1/conversations/a/requests/3").json() == third
+        assert http.get("/v1/conversations/a/requests/1").status_code == 404
+        assert [item["number"] for item in http.get("/v1/conversations/a/requests").json()["data"]] == [3, 2]
+        assert http.post("/v1/chat/completions", json=body).status_code == 200
+        assert [item["number"] for item in http.get("/v1/conversations/a/requests").json()["data"]] == [4, 3, 2]
+
+
+def test_replicas_continue_the_numbers_of_each_other(tmp_path):
+    db = f"sqlite:///{tmp_path / 'chat.db'}"
+    with served(db=db) as first, served(db=db) as second:
+        for number, replica in enumerate((first, second, first, first, second)):
+            body = {"model": "m", "conversation": "a", "messages": [{"role": "user", "content": f"{number}"}]}
+            assert replica.http().post("/v1/chat/completions", json=body).status_code == 200
+        requests = first.http().get("/v1/conversations/a/requests").json()["data"]
+        assert [item["number"] for item in requests] == [5, 4, 3, 2, 1]

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from minutebook.conversation import remove_requests
 from minutebook.store import open_store
 from minutebook.testing import ScriptedModel, say
+from minutebook.testing.contract.samples import text_entries
 from tests.servers import require_postgres, shared
 from tests.service.responses.test_responses import MODEL
 from tests.service.serving import served
@@ -397,3 +398,64 @@ def test_replicas_continue_the_numbers_of_each_other(tmp_path):
             assert replica.http().post("/v1/chat/completions", json=body).status_code == 200
         requests = first.http().get("/v1/conversations/a/requests").json()["data"]
         assert [item["number"] for item in requests] == [5, 4, 3, 2, 1]
+
+
+def _ask(http, conversation, text):
+    body = {"model": "m", "conversation": conversation, "messages": [{"role": "user", "content": text}]}
+    assert http.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def _sent(here):
+    return [message["content"] for message in here.provider.requests[-1].body["messages"]]
+
+
+def test_a_rewound_conversation_continues_before_the_item_and_keeps_the_items():
+    with served() as here:
+        http = here.http()
+        for text in ("one", "two"):
+            _ask(http, "a", text)
+        items = http.get("/v1/conversations/a/items?order=asc").json()["data"]
+
+        rewound = http.post("/v1/conversations/a/rewind", json={"from_item": items[2]["id"]})
+        _ask(http, "a", "three")
+
+        assert rewound.status_code == 200
+        assert rewound.headers["etag"] != '"2"'
+        assert _sent(here) == ["one", "Yes.", "three"]
+        assert len(http.get("/v1/conversations/a/items").json()["data"]) == 6
+        assert http.post("/v1/conversations/a/rewind", json={"from_item": "msg_none"}).status_code == 404
+        assert http.post("/v1/conversations/none/rewind", json={"from_item": "x"}).status_code == 404
+        assert http.post("/v1/conversations/a/rewind", json={}).status_code == 400
+
+
+def test_a_cleared_conversation_starts_again_behind_the_same_id():
+    with served() as here:
+        http = here.http()
+        _ask(http, "a", "one")
+
+        assert http.post("/v1/conversations/a/clear").status_code == 200
+        _ask(http, "a", "two")
+
+        assert _sent(here) == ["two"]
+        assert len(http.get("/v1/conversations/a/items").json()["data"]) == 4
+        audit = [entry.act for entry in asyncio.run(_audit(here))]
+        assert audit == ["clear"]
+
+
+async def _audit(here):
+    return [entry async for entry in here.service.audit.entries()]
+
+
+def test_a_blocked_recipient_gets_its_own_error():
+    with served() as here:
+        http = here.http()
+        asyncio.run(_block(here.service.store))
+
+        refused = http.post("/v1/conversations", json={"recipient": "alice"})
+
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "recipient_blocked")
+
+
+async def _block(store):
+    await store.append("a", text_entries("1"), recipient="alice")
+    await store.erase(recipient="alice", block=True)

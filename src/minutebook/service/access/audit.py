@@ -21,7 +21,9 @@ from minutebook.store.rules import now
 from minutebook.store.types import RESERVED_TENANT
 from minutebook.wire.chat import provider_message_to_entry
 
-AuditAction = Literal["key.create", "key.revoke", "key.rotate", "erase", "undo", "fork", "config.reload"]
+AuditAction = Literal[
+    "key.create", "key.revoke", "key.rotate", "erase", "undo", "fork", "rewind", "clear", "config.reload"
+]
 _LOG: Final = logging.getLogger("minutebook.audit")
 _CONVERSATION: Final = "audit"
 _PAGE_SIZE: Final = 500

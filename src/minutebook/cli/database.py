@@ -157,8 +157,8 @@ def file_of(store: ConversationStore) -> Path | None:
 def postgres_of(store: ConversationStore) -> "PostgresStore | None":
     """The store, without its encryption, if it is on PostgreSQL. The driver is imported only then."""
     module = sys.modules.get("minutebook.store.postgres.store")
-    stored_in = getattr(store, "inner", store)
-    return stored_in if module is not None and isinstance(stored_in, module.PostgresStore) else None
+    inner_store = getattr(store, "inner", store)
+    return inner_store if module is not None and isinstance(inner_store, module.PostgresStore) else None
 
 
 def require_file(path: Path) -> Path:

@@ -426,8 +426,8 @@ class ConversationStore(DocumentOperations, LeaseOperations):
     async def import_(self, lines: AsyncIterable[str] | Iterable[str]) -> ImportCounts:
         """Add conversations that `export` wrote, in constant memory.
 
-        An import is not atomic: it writes a few hundred entries at a time. If it fails, repeat it: it continues where
-        it ended. A conversation that the store has with the same messages gets those that it does not have yet.
+        An import is not atomic: it writes a few hundred entries at a time. If it fails, repeat it: it continues after the
+        last written entry. A conversation that the store has with the same messages gets those that it does not have yet.
 
         Raises:
             UnreadableInput: a line is not in the format of `export`.

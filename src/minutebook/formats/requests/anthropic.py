@@ -75,7 +75,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 
 def _is_conversation(value: Any) -> bool:
-    """Whether a value has messages of its own. In a file of such values, a single message belongs to none of them."""
+    """Whether a value contains messages. In a file of such values, a single message belongs to none of them."""
     return _is_readable(value) and (messages_of(value) is not None or _is_response(value))
 
 

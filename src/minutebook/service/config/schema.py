@@ -80,7 +80,7 @@ class ServerConfig(Settings):
     cors_origins: Annotated[tuple[str, ...], Strict(False)] = ()
     """Origins of web pages that may call the service, such as https://chat.example.com. Changing it needs a restart."""
     record_cache_bytes: Annotated[int, Field(ge=0)] = 64 * 1024 * 1024
-    """Memory for the records of conversations between their requests. A request reads what is new; without a cached
+    """Memory for the records of conversations between their requests. A request reads new messages; without a cached
     record it reads and counts the whole conversation. Changing it needs a restart."""
     lease_seconds: Seconds = 5.0
     """Duration of a conversation's lease. If a server dies, its conversations are locked for this time."""

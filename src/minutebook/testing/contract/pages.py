@@ -157,7 +157,7 @@ class TransferContract:
         await store.import_(lines)
         assert [line async for line in store.export("a")] == lines
         await store.append("a", turn(99))
-        grown = [line async for line in store.export("a")]
+        longer = [line async for line in store.export("a")]
         await store.set_status("a", ConversationStatus.IDLE)
         await store.import_(lines)
 
@@ -165,8 +165,8 @@ class TransferContract:
         assert (await store.header("a")).status is ConversationStatus.IDLE
         other = store.for_tenant("another")
         await other.import_(lines)
-        await other.import_(grown)
-        assert [line async for line in other.export("a")] == grown
+        await other.import_(longer)
+        assert [line async for line in other.export("a")] == longer
 
     @scenario
     async def test_no_interruption_of_an_import_leaves_an_empty_conversation(self, store: ConversationStore) -> None:

@@ -24,9 +24,9 @@ from minutebook import (
     open_store,
     view_of,
 )
-from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.requests import request_id
 from minutebook.store import NewDocument
+from minutebook.store.types import REQUEST_KIND
 from minutebook.wire.chat import new_entries
 
 LENGTHS = (100, 1_000)

@@ -9,11 +9,12 @@ import pytest
 
 from minutebook import ConversationHistory, MemoryStore, ModelInfo, view_of
 from minutebook.conversation.config import PolicyConfig
-from minutebook.conversation.minutes import REQUEST_KIND, CallSettings
+from minutebook.conversation.minutes import CallSettings
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.policy import policy_named
 from minutebook.conversation.view_source import FailOpenManager
 from minutebook.service.config.schema import ServiceConfig
+from minutebook.store.types import REQUEST_KIND
 from minutebook.tokens import counter_for
 
 SMALL = ModelInfo("small", max_input_tokens=600)

@@ -8,6 +8,7 @@ BODIES = {
     "/v1/responses": {"model": "m", "input": "hello"},
     "/v1/responses/input_tokens": {"model": "m", "input": "hello"},
     "/v1/responses/compact": {"model": "m", "input": "hello"},
+    "/v1/conversations/{conversation_id}/rewind": {"from_item": "msg_0"},
     "/v1/conversations/{conversation_id}": {"metadata": {}},
     "/v1/conversations/{conversation_id}/items": {"items": [HARMLESS]},
     "/threads/{thread_id}/messages": {"content": "hello"},

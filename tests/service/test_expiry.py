@@ -1,10 +1,12 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+from minutebook.conversation.requests import usage_totals
 from minutebook.service.access.api_keys import ApiKeys
 from minutebook.service.app import build_service, expire_all_tenants, remove_expired, run_service
 from minutebook.service.config.loader import ConfigHolder
 from minutebook.store.memory import MemoryStore
+from minutebook.store.types import NewDocument
 from minutebook.testing.contract.samples import text_entries
 from tests.service.serving import served
 
@@ -89,3 +91,27 @@ def test_the_setting_makes_an_old_conversation_not_found(tmp_path):
         here.service.store.backend.set_clock(lambda: datetime.now(UTC) + MONTH + timedelta(seconds=60))
 
         assert http.get(f"/v1/conversations/{conversation}").status_code == 404
+
+
+def test_a_running_service_removes_old_minutes_of_every_tenant_and_keeps_their_usage():
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    body = {"number": 1, "model": "m", "asked_at": clock.now.isoformat(), "usage": {"prompt_tokens": 5}}
+
+    async def scenario():
+        service = service_on(store)
+        tenant = store.for_tenant("acme")
+        await service.keys.create("phone", tenant="acme")
+        await tenant.append("a", text_entries("x"), documents=[NewDocument("request", "old", body)])
+        clock.now += MONTH
+        await tenant.append("a", text_entries("y"), documents=[NewDocument("request", "new", {**body, "number": 2})])
+        clock.now += timedelta(seconds=1)
+        async with remove_expired(service, seconds=0):
+            while len((await tenant.documents("a", "request")).items) > 1:  # noqa: ASYNC110 - lets the task run
+                await asyncio.sleep(0)
+        (total,) = await usage_totals(tenant)
+        return [document.id for document in (await tenant.documents("a", "request")).items], total
+
+    left, total = asyncio.run(asyncio.wait_for(scenario(), 30))
+    assert left == ["new"]
+    assert (total.requests, total.usage.input_tokens) == (2, 10)

@@ -66,6 +66,7 @@ def restore_postgres(url, dump):
     lines = dump.read_text(encoding="utf-8").splitlines()
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("DO $$ BEGIN CREATE ROLE minutebook_app NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+        db.execute("GRANT minutebook_app TO CURRENT_USER")
         db.execute("\n".join(line for line in lines if not line.startswith("\\")).encode())
 
 

@@ -12,7 +12,7 @@ from minutebook.store import MemoryStore, open_store
 from minutebook.store.sql import migrations as sql_migrations
 from minutebook.store.sqlite.connection import migrations
 from minutebook.testing.contract.samples import expect_error, text_entries
-from tests.servers import as_root, require_postgres, shared
+from tests.servers import require_postgres, shared
 from tests.store.released import FOLDER, TIME, contents, fill, restore_postgres
 
 DATABASES = sorted(path.name for path in FOLDER.iterdir())
@@ -22,12 +22,13 @@ DATABASES = sorted(path.name for path in FOLDER.iterdir())
 def new_database():
     """The URL of a new, empty PostgreSQL database."""
     require_postgres()
-    url = as_root(shared.url())
-    with psycopg.connect(url, autocommit=True) as db:
+    url, root_url = shared.url(), shared.root_url()
+    owner = psycopg.conninfo.conninfo_to_dict(url)["user"]
+    with psycopg.connect(root_url, autocommit=True) as db:
         db.execute("DROP DATABASE IF EXISTS released")
-        db.execute("CREATE DATABASE released")
+        db.execute(f"CREATE DATABASE released OWNER {owner}")
     yield psycopg.conninfo.make_conninfo(url, dbname="released")
-    with psycopg.connect(url, autocommit=True) as db:
+    with psycopg.connect(root_url, autocommit=True) as db:
         db.execute("DROP DATABASE released WITH (FORCE)")
 
 

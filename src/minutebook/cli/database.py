@@ -7,7 +7,7 @@ one, on a single event loop per command.
 import errno
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -230,16 +230,61 @@ def _missing(start: int, stop: int) -> str:
     return f"message {start} is missing" if stop == start + 1 else f"messages {start}-{stop - 1} are missing"
 
 
-_COUNTS: Final = {
-    "tenants": "SELECT count(DISTINCT tenant) FROM conversation",
-    "conversations": "SELECT count(*) FROM conversation",
-    "entries": "SELECT count(*) FROM entry",
-    "folds": "SELECT count(*) FROM fold",
-    "pins": "SELECT count(*) FROM pin",
-    "erased": "SELECT count(*) FROM tombstone",
-    "encrypted": "SELECT count(*) FROM setting WHERE name = 'encryption'",
-    "indexed": "SELECT (SELECT count(*) FROM word_docsize) + (SELECT count(*) FROM pending_word)",
+MAX_COUNT: Final = 100_000
+"""Maximum rows that a status counts of each kind, so that its time does not depend on the size of the database."""
+MORE_THAN: Final = "more_than"
+"""The key of a status whose value lists the counts that reached the maximum."""
+_COUNTED_ROWS: Final = {
+    "tenants": "SELECT tenant FROM conversation",
+    "conversations": "SELECT 1 FROM conversation",
+    "entries": "SELECT 1 FROM entry",
+    "folds": "SELECT 1 FROM fold",
+    "pins": "SELECT 1 FROM pin",
+    "erased": "SELECT 1 FROM tombstone",
+    "encrypted": "SELECT 1 FROM setting WHERE name = 'encryption'",
+    "indexed": "SELECT 1 FROM word_docsize UNION ALL SELECT 1 FROM pending_word",
 }
+
+
+def _file_counts(db: apsw.Connection) -> dict[str, Any]:
+    counts: dict[str, Any] = {}
+    for name, rows in _COUNTED_ROWS.items():
+        counted = "DISTINCT tenant" if name == "tenants" else "*"
+        counts[name] = int(db.execute(f"SELECT count({counted}) FROM ({rows} LIMIT {MAX_COUNT + 1})").get)  # noqa: S608 - constants of ours
+    exceeded = [name for name, count in counts.items() if count > MAX_COUNT]
+    if "conversations" in exceeded:
+        exceeded.append("tenants")
+    return _limited_counts(counts, exceeded)
+
+
+def _limited_counts(counts: dict[str, Any], exceeded: Sequence[str]) -> dict[str, Any]:
+    """The counts of a status. Those that reached the maximum are listed under `more_than`."""
+    limited = {name: min(count, MAX_COUNT) if name in exceeded else count for name, count in counts.items()}
+    return {**limited, MORE_THAN: list(exceeded)} if exceeded else limited
+
+
+def tenant_counts(headers: Iterable[ConversationHeader]) -> dict[str, Any]:
+    """The counts of a tenant's conversations, of which at most `MAX_COUNT` are read."""
+    counts = dict.fromkeys(("conversations", "entries", "turns"), 0)
+    for header in headers:
+        if counts["conversations"] == MAX_COUNT:
+            return {**counts, MORE_THAN: list(counts)}
+        counts["conversations"] += 1
+        counts["entries"] += header.length - header.first
+        counts["turns"] += header.turns
+    return counts
+
+
+def status_lines(figures: Mapping[str, Any]) -> list[str]:
+    """The figures of a status as text."""
+    shown = {name: value for name, value in figures.items() if name != MORE_THAN}
+    width = max(map(len, shown))
+    lines = []
+    for name, value in shown.items():
+        text = f"{value:,}" if isinstance(value, int) else value
+        prefix = "more than " if name in figures.get(MORE_THAN, ()) else ""
+        lines.append(f"{name.replace('_', ' '):<{width}}  {prefix}{text}")
+    return lines
 
 
 def file_status(path: Path) -> dict[str, Any]:
@@ -252,7 +297,7 @@ def file_status(path: Path) -> dict[str, Any]:
         schema_version = int(db.execute("PRAGMA user_version").get)
         if db.execute("PRAGMA application_id").get != APPLICATION_ID:
             raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
-        counts = {name: int(db.execute(query).get) for name, query in _COUNTS.items()} if schema_version else {}
+        counts = _file_counts(db) if schema_version else {}
     new_database = open_connection(":memory:")  # it has the newest schema
     newest_schema_version = int(new_database.execute("PRAGMA user_version").get)
     new_database.close()
@@ -266,6 +311,12 @@ def file_status(path: Path) -> dict[str, Any]:
         "bytes": path.stat().st_size,
         "wal_bytes": wal.stat().st_size if wal.exists() else 0,
     }
+
+
+def entry_count(path: Path) -> int:
+    """The number of entries in a SQLite file. Reads the whole table."""
+    with connection(path, open_reader) as db:
+        return int(db.execute("SELECT count(*) FROM entry").get)
 
 
 def integrity_problems(path: Path) -> list[str]:
@@ -289,9 +340,10 @@ def connection(path: Path, connect: Callable[[str], apsw.Connection]) -> Iterato
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 _VERSION_AND_SIZE: Final = "SELECT current_setting('server_version'), pg_database_size(current_database())"
 _TENANT_COUNTS: Final = (
-    "SELECT count(*), coalesce(sum(length - first), 0)::bigint, coalesce(sum(turns), 0)::bigint"
-    " FROM minutebook.conversation WHERE tenant = %s"
+    "SELECT count(*), coalesce(sum(length - first), 0)::bigint, coalesce(sum(turns), 0)::bigint"  # noqa: S608 - a constant of ours
+    f" FROM (SELECT length, first, turns FROM minutebook.conversation WHERE tenant = %s LIMIT {MAX_COUNT}) AS counted"
 )
+_HAS_MORE: Final = f"SELECT EXISTS (SELECT FROM minutebook.conversation WHERE tenant = %s OFFSET {MAX_COUNT})"  # noqa: S608 - a constant of ours
 
 
 async def postgres_status(url: str, tenant: str) -> dict[str, Any]:
@@ -308,12 +360,15 @@ async def postgres_status(url: str, tenant: str) -> dict[str, Any]:
             await db.execute("BEGIN READ ONLY")
             version, size = await (await db.execute(_VERSION_AND_SIZE)).fetchone() or ("", 0)
             current = await schema_version(db, "postgresql")
-            counts: dict[str, int] = {}
+            counts: dict[str, Any] = {}
             if current:
                 configure = "SELECT set_config('role', %s, true), set_config('minutebook.tenant', %s, true)"
                 await db.execute(configure, (await read_role(db), tenant))
                 row = await (await db.execute(_TENANT_COUNTS, (tenant,))).fetchone() or ()
                 counts = dict(zip(("conversations", "entries", "turns"), row, strict=True))
+                if counts["conversations"] == MAX_COUNT:
+                    (has_more,) = await (await db.execute(_HAS_MORE, (tenant,))).fetchone() or (False,)
+                    counts |= {MORE_THAN: list(counts)} if has_more else {}
             await db.execute("ROLLBACK")
     versions = {"schema_version": current, "newest_schema_version": migrations()[-1].number}
     return {"postgresql": version, "tenant": tenant, **counts, **versions, "bytes": size}

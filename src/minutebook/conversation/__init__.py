@@ -12,7 +12,7 @@ _EXPORTS = {
     "handle.async_conversation": ("AsyncConversation", "MessageInput"),
     "history": ("ConversationHistory", "HistoryStatus", "history_settings"),
     "jobs": ("run_worker",),
-    "requests": ("MessageReason", "Request"),
+    "requests": ("MessageReason", "Request", "UsageTotal", "remove_requests", "usage_totals"),
     "retention": ("PruningDecision", "RetentionPolicy"),
     "handle.sync_conversation": ("Conversation",),
 }

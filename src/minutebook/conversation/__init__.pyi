@@ -25,6 +25,9 @@ from minutebook.conversation.jobs import (
 from minutebook.conversation.requests import (
     MessageReason as MessageReason,
     Request as Request,
+    UsageTotal as UsageTotal,
+    remove_requests as remove_requests,
+    usage_totals as usage_totals,
 )
 from minutebook.conversation.retention import (
     PruningDecision as PruningDecision,
@@ -44,6 +47,9 @@ __all__ = [
     "RetentionConfig",
     "RetentionPolicy",
     "RunLimits",
+    "UsageTotal",
     "history_settings",
+    "remove_requests",
     "run_worker",
+    "usage_totals",
 ]

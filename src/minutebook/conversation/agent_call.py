@@ -109,7 +109,10 @@ class AgentCall(ModelCall):
         question_position, stored_positions = self.length - 1, self.source.positions
         new_count = len(view.record) - len(stored_positions)
         positions = [*stored_positions, *range(question_position, question_position + new_count)]
-        settings = replace(self.settings, request_id=self._new_id())
+        minutes_fields = dict(self.settings.minutes_fields)
+        if "number" in minutes_fields:
+            minutes_fields["number"] += len(self.requests)
+        settings = replace(self.settings, request_id=self._new_id(), minutes_fields=minutes_fields)
         self.requests.append(self._request(settings, view, event.view, positions))
         return self.request
 

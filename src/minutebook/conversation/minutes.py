@@ -20,12 +20,10 @@ from minutebook.history.explanation import changed_messages, status_and_reason
 from minutebook.history.view import View
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider, plain_copy
-from minutebook.store.types import Lease, NewDocument
+from minutebook.store.types import REQUEST_KIND, Lease, NewDocument
 from minutebook.tokens import TokenCounter
 from minutebook.wire.chat import json_bytes
 
-REQUEST_KIND: Final = "request"
-"""The document kind of stored minutes."""
 _NOT_SENT: Final = frozenset({NoteStatus.DROPPED, NoteStatus.FOLDED})
 Part = list[int] | dict[str, Any]
 """A range of positions `[start, stop)` in the record, or a message that is not in the record in this form."""

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -17,6 +17,7 @@ from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
 from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
 from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES, CachedRecord, update_record
+from minutebook.conversation.requests import last_request_number
 from minutebook.errors import ContextOverflow, ConversationBusy, MinutebookError
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
@@ -54,6 +55,7 @@ class AnswerJob:
     _started: float = field(default_factory=time.monotonic)
     _records: list[CachedRecord] = field(default_factory=list)
     """The records that this request uses. They go back to the cache when it ends."""
+    _calls: list[ModelCall] = field(default_factory=list)
 
     @property
     def store(self) -> ConversationStore:
@@ -79,6 +81,12 @@ class AnswerJob:
                 raise
             self._send_failure(failure_of(error))
         finally:
+            for call in self._calls:
+                if call.requests and call.request.stored_length is not None:
+                    number = call.request.settings.minutes_fields["number"]
+                    self.service.records.note_request(
+                        self.caller.tenant, call.settings.conversation, call.version, number
+                    )
             for record in self._records:
                 self.service.records.put(record)
 
@@ -191,16 +199,30 @@ class AnswerJob:
 
         `copies` has, by position, the client's own copy of messages that it has resent.
         """
+        settings = await self.with_number(settings, 0 if record is None else record.header.version)
         create_call = partial(_call_with_token_counts, self.store, settings, record, new_messages, copies)
         uncounted = [*(() if record is None else record.unindexed(settings.counter)), *new_messages]
         is_small = len(uncounted) <= MAX_INLINE_MESSAGES and sum(map(_text_size, uncounted)) <= INLINE_BYTES
         if is_small:
-            return create_call()
-        in_use = self._records
-        self._records = []  # if this task is cancelled, the thread still uses its record, so none goes to the cache
-        call = await asyncio.to_thread(create_call)
-        self._records = in_use
+            call = create_call()
+        else:
+            in_use = self._records
+            self._records = []  # if this task is cancelled, the thread still uses its record, so none goes to the cache
+            call = await asyncio.to_thread(create_call)
+            self._records = in_use
+        self._calls.append(call)
         return call
+
+    async def with_number(self, settings: CallSettings, version: int) -> CallSettings:
+        """The settings with the number of the next request of the conversation, which has this version.
+
+        The database is asked only if this server has not answered the conversation's last request.
+        """
+        name, last = settings.conversation, 0
+        if version:
+            known = self.service.records.last_request(self.caller.tenant, name, version)
+            last = await last_request_number(self.store, name) if known is None else known
+        return replace(settings, minutes_fields={**settings.minutes_fields, "number": last + 1})
 
     async def begin(
         self, call: ModelCall, documents: Sequence[NewDocument] = (), *, recipient: str | None = None

@@ -18,8 +18,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from minutebook import __version__
 from minutebook.conversation.lease import renewal_counts
 from minutebook.conversation.record_cache import RecordCache
+from minutebook.conversation.requests import remove_requests
 from minutebook.errors import ConversationBusy, InvalidSetting, MinutebookError, MissingSetting, StoreUnavailable
-from minutebook.service.access.api_keys import RESERVED_TENANT, ApiKeys, Caller
+from minutebook.service.access.api_keys import ApiKeys, Caller
 from minutebook.service.access.audit import AuditLog
 from minutebook.service.access.limits import Limiter, TokenQuota
 from minutebook.service.agent_tools import CurrentAgents
@@ -41,7 +42,7 @@ from minutebook.service.threads import routes as threads
 from minutebook.service.upstream import Upstream
 from minutebook.store.base import ConversationStore
 from minutebook.store.encryption.marker import read_key
-from minutebook.store.types import ConversationHeader
+from minutebook.store.types import RESERVED_TENANT, ConversationHeader
 from minutebook.store.url import open_store
 
 FLUSH_SECONDS: Final = 5.0
@@ -77,13 +78,13 @@ async def _flush(keys: ApiKeys, limiter: Limiter, *, closing: bool = False) -> N
 
 
 EXPIRY_SECONDS: Final = 3_600.0
-"""How often expired conversations are removed. Every server does it: removing them twice has no effect."""
+"""How often expired conversations and old minutes are removed. Every server does it: removing them twice has no effect."""
 
 
 @asynccontextmanager
 async def remove_expired(service: Service, *, seconds: float = EXPIRY_SECONDS) -> AsyncIterator[None]:
-    """Remove expired conversations regularly during this block, if the store has an age for them."""
-    if service.store.expire_after is None:
+    """Remove expired conversations and old minutes regularly during this block, if there is an age for them."""
+    if service.store.expire_after is None and service.config.database.requests_age is None:
         yield
         return
     task = asyncio.create_task(_expire_forever(service, seconds))
@@ -100,18 +101,27 @@ async def _expire_forever(service: Service, seconds: float) -> None:
         try:
             await expire_all_tenants(service)
         except MinutebookError as error:
-            _LOG.warning("cannot remove expired conversations: %s", type(error).__name__)
+            _LOG.warning("cannot remove expired conversations and minutes: %s", type(error).__name__)
         await asyncio.sleep(seconds)
 
 
 async def expire_all_tenants(service: Service) -> int:
-    """Remove the expired conversations of the configured tenant and of all tenants with API keys; return their number."""
+    """Remove the expired conversations of the configured tenant and of all tenants with API keys; return their number.
+
+    Old minutes are removed too, before the conversations: only then is their usage counted.
+    """
     tenants = {service.store.tenant} | {key.tenant for key in await service.keys.list()}
-    count = 0
+    requests_age, count, requests = service.config.database.requests_age, 0, 0
     for tenant in sorted(tenants):
-        count += (await service.store.for_tenant(tenant).expire()).conversations
+        store = service.store.for_tenant(tenant)
+        if requests_age is not None:
+            requests += await remove_requests(store, store.backend.now() - requests_age)
+        if store.expire_after is not None:
+            count += (await store.expire()).conversations
     if count:
         _LOG.info("removed %d expired conversations", count)
+    if requests:
+        _LOG.info("removed the minutes of %d requests", requests)
     return count
 
 

@@ -235,12 +235,18 @@ class ExpiringBackend(Backend):
         await self._remove_if_expired(query.conversation)
         return await self._inner.documents(query)
 
-    async def delete_document(self, kind: str, document_id: str) -> bool:
+    async def requests_before(self, before: datetime, cursor: str | None, limit: int) -> Page[Document]:
+        """The minutes before a time, also those of expired conversations that were not removed yet."""
+        return await self._inner.requests_before(before, cursor, limit)
+
+    async def delete_documents(self, kind: str, document_ids: Sequence[str]) -> int:
+        if len(document_ids) > 1:
+            return await self._inner.delete_documents(kind, document_ids)
         try:
-            await self.document(kind, document_id)
+            await self.document(kind, document_ids[0])
         except DocumentNotFound:
-            return False
-        return await self._inner.delete_document(kind, document_id)
+            return 0
+        return await self._inner.delete_documents(kind, document_ids)
 
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
         return await self._inner.acquire_lease(conversation, holder, seconds)

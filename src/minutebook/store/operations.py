@@ -1,10 +1,11 @@
 """The operations of a store on documents and leases. `ConversationStore` inherits them."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from minutebook.errors import ConversationErased, ConversationNotFound, LeaseLost
+from minutebook.errors import ConversationErased, ConversationNotFound, InvalidSetting, LeaseLost
 from minutebook.store.backend import Backend, DocumentQuery, LoadQuery
-from minutebook.store.rules import require_limit, require_part
+from minutebook.store.rules import MAX_PAGE_ITEMS, require_limit, require_part
 from minutebook.store.types import (
     Document,
     Lease,
@@ -68,10 +69,33 @@ class DocumentOperations:
             DocumentQuery(conversation, kind, cursor, require_limit(limit), newest_first)
         )
 
+    async def requests_before(self, before: datetime, *, cursor: str | None = None, limit: int = 20) -> Page[Document]:
+        """A page of the minutes of all conversations that were created before a time.
+
+        Minutes are documents of kind `request`. SQLite and PostgreSQL return the oldest first. Redis reads
+        all minutes of the tenant, returns them in no order, and may return more than `limit`.
+
+        Raises:
+            InvalidSetting: the time has no time zone.
+        """
+        if before.tzinfo is None:
+            raise InvalidSetting("before", before, "a time with a time zone, such as datetime.now(UTC)")
+        return await self.backend.requests_before(before, cursor, require_limit(limit))
+
     async def delete_document(self, kind: str, document_id: str) -> bool:
         """Delete a document; return whether it existed and had not expired."""
+        return await self.delete_documents(kind, [document_id]) == 1
+
+    async def delete_documents(self, kind: str, document_ids: Sequence[str]) -> int:
+        """Delete documents of one kind; return how many existed and had not expired.
+
+        SQLite and PostgreSQL delete all of them in one transaction.
+        """
         require_name("kind", kind)
-        return await self.backend.delete_document(kind, require_name("document id", document_id))
+        names = [require_name("document id", document_id) for document_id in dict.fromkeys(document_ids)]
+        if len(names) > MAX_PAGE_ITEMS:
+            raise InvalidSetting("document_ids", len(names), f"at most {MAX_PAGE_ITEMS} ids")
+        return await self.backend.delete_documents(kind, names) if names else 0
 
 
 class LeaseOperations:

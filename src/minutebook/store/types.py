@@ -240,6 +240,12 @@ def require_name(kind: str, value: object) -> str:
     return value
 
 
+RESERVED_TENANT: Final = "_minutebook"
+"""The tenant that owns API keys, token counts, usage totals and the audit log. Keys and configurations cannot use it."""
+REQUEST_KIND: Final = "request"
+"""The document kind of the minutes of requests, which the databases also index by their age."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewDocument:
     """A document to write."""

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from minutebook.conversation.requests import usage_totals
 from minutebook.store.sqlite.store import SqliteStore
+from minutebook.store.types import NewDocument
 from minutebook.testing.contract.samples import turns
 from tests.cli.conftest import Chat, OnDatabase, call
 
@@ -153,7 +155,7 @@ def test_unused_conversations_are_deleted_and_nothing_is_trimmed(aged: OnDatabas
 
     done = json.loads(aged("gc", "--expire-after", "30d", "--yes", "--json").stdout)
 
-    assert done == {"summary": {"expired": 2, "messages": 10, "dry_run": False}}
+    assert done == {"summary": {"expired": 2, "messages": 10, "requests": 0, "dry_run": False}}
     assert names(aged) == {"long", "short", "other", "forked", "fork"}
     assert aged("export", "long").stdout == before
     assert aged("gc", "--expire-after", "6w", "--yes", "--vacuum").stdout == (
@@ -192,3 +194,33 @@ def test_a_wrong_use_of_expiry_changes_nothing(aged: OnDatabase, options: tuple[
     assert result.exit_code == 2
     assert problem in result.stderr
     assert len(names(aged)) == 7
+
+
+def test_minutes_of_old_requests_are_removed_and_their_usage_stays(on: OnDatabase, tmp_path: Path) -> None:
+    body = {"number": 1, "model": "m", "asked_at": "2026-01-01T00:00:00+00:00", "usage": {"prompt_tokens": 5}}
+
+    async def fill() -> None:
+        for days, name in ((40, "old"), (1, "new")):
+            at = datetime.now(UTC) - timedelta(days=days)
+            async with SqliteStore(str(tmp_path / "chat.db"), clock=lambda at=at: at) as store:
+                await store.append(name, turns(1), documents=[NewDocument("request", name, body)])
+
+    async def read() -> tuple[list[str], int]:
+        async with SqliteStore(str(tmp_path / "chat.db")) as store:
+            page = await store.requests_before(datetime.now(UTC))
+            return [document.id for document in page.items], (await usage_totals(store))[0].requests
+
+    asyncio.run(fill())
+    dry = on("gc", "--dry-run")
+    never = on("gc", "--requests-older-than", "never", "--yes")
+    assert dry.stdout.splitlines()[-1] == "minutes of 1 old requests would be removed"
+    assert "minutes" not in never.stdout
+    assert asyncio.run(read()) == (["old", "new"], 2)
+
+    done = on("gc", "--yes")
+
+    assert done.stdout.splitlines()[-1] == "minutes of 1 old requests removed; their usage was added to the totals"
+    assert asyncio.run(read()) == (["new"], 2)
+    assert json.loads(on("gc", "--requests-older-than", "12h", "--yes", "--json").stdout)["summary"]["requests"] == 1
+    assert on("gc", "--requests-older-than", "soon", "--yes").exit_code == 2
+    assert asyncio.run(read()) == ([], 2)

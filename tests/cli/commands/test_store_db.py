@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from minutebook.cli import database
 from minutebook.cli.commands.db import command
 from minutebook.cli.main import cli
 from tests.cli.conftest import Chat, OnDatabase, Run
@@ -202,3 +203,15 @@ def test_a_database_is_encrypted_in_place_and_needs_its_key(kept: OnDatabase, ru
     assert shell.invoke(cli, ["ls", "--db", f"sqlite:///{tmp_path / 'chat.db'}"]).exit_code == 0
     key_file.write_bytes(bytes(range(1, 33)))
     assert "the key given is" in run("show", "order-17", *with_key).stderr
+
+
+def test_status_does_not_count_all_rows_of_a_large_database(
+    kept: OnDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "MAX_COUNT", 2)
+
+    found = database.file_status(tmp_path / "chat.db")
+
+    assert (found["conversations"], found["entries"]) == (2, 2)
+    assert found["more_than"] == ["conversations", "entries", "indexed", "tenants"]
+    assert "entries                more than 2" in database.status_lines(found)

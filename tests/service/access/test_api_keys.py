@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from minutebook import MemoryStore
 from minutebook.errors import DocumentNotFound, InvalidSetting, RequestRefused, StoreUnavailable
-from minutebook.service.access.api_keys import CACHE_SECONDS, RESERVED_TENANT, ApiKeys
+from minutebook.service.access.api_keys import CACHE_SECONDS, ApiKeys
+from minutebook.store.types import RESERVED_TENANT
 from tests.service.clocks import Clock
 from tests.store.backends import BACKENDS
 

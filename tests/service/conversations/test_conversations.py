@@ -1,13 +1,18 @@
 """Conversations and their items, through OpenAI's own client; what is ours, through plain HTTP."""
 
+import asyncio
 import json
+from datetime import timedelta
 from urllib.parse import quote
 
 import openai
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
+from minutebook.conversation import remove_requests
+from minutebook.store import open_store
 from minutebook.testing import ScriptedModel, say
+from minutebook.testing.contract.samples import text_entries
 from tests.servers import require_postgres, shared
 from tests.service.responses.test_responses import MODEL
 from tests.service.serving import served
@@ -360,3 +365,97 @@ def test_any_unicode_text_is_stored(client, http):
     assert answer.status_code == 200
     assert answer.json()["data"][0]["content"][0]["text"] == words
     assert client.conversations.retrieve(name).metadata == {"k\x00": "\x00"}
+
+
+def test_requests_keep_their_numbers_when_older_minutes_are_removed(tmp_path):
+    db = f"sqlite:///{tmp_path / 'chat.db'}"
+    with served(db=db) as here:
+        http = here.http()
+        for text in ("one", "two", "three"):
+            body = {"model": "m", "conversation": "a", "messages": [{"role": "user", "content": text}]}
+            assert http.post("/v1/chat/completions", json=body).status_code == 200
+        third = http.get("/v1/conversations/a/requests/3").json()
+
+        async def remove_first():
+            async with open_store(db) as store:
+                first = (await store.documents("a", "request", limit=1)).items[0]
+                await remove_requests(store, first.created_at + timedelta(microseconds=1))
+
+        asyncio.run(remove_first())
+
+        assert http.get("/v1/conversations/a/requests/3").json() == third
+        assert http.get("/v1/conversations/a/requests/1").status_code == 404
+        assert [item["number"] for item in http.get("/v1/conversations/a/requests").json()["data"]] == [3, 2]
+        assert http.post("/v1/chat/completions", json=body).status_code == 200
+        assert [item["number"] for item in http.get("/v1/conversations/a/requests").json()["data"]] == [4, 3, 2]
+
+
+def test_replicas_continue_the_numbers_of_each_other(tmp_path):
+    db = f"sqlite:///{tmp_path / 'chat.db'}"
+    with served(db=db) as first, served(db=db) as second:
+        for number, replica in enumerate((first, second, first, first, second)):
+            body = {"model": "m", "conversation": "a", "messages": [{"role": "user", "content": f"{number}"}]}
+            assert replica.http().post("/v1/chat/completions", json=body).status_code == 200
+        requests = first.http().get("/v1/conversations/a/requests").json()["data"]
+        assert [item["number"] for item in requests] == [5, 4, 3, 2, 1]
+
+
+def _ask(http, conversation, text):
+    body = {"model": "m", "conversation": conversation, "messages": [{"role": "user", "content": text}]}
+    assert http.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def _sent(here):
+    return [message["content"] for message in here.provider.requests[-1].body["messages"]]
+
+
+def test_a_rewound_conversation_continues_before_the_item_and_keeps_the_items():
+    with served() as here:
+        http = here.http()
+        for text in ("one", "two"):
+            _ask(http, "a", text)
+        items = http.get("/v1/conversations/a/items?order=asc").json()["data"]
+
+        rewound = http.post("/v1/conversations/a/rewind", json={"from_item": items[2]["id"]})
+        _ask(http, "a", "three")
+
+        assert rewound.status_code == 200
+        assert rewound.headers["etag"] != '"2"'
+        assert _sent(here) == ["one", "Yes.", "three"]
+        assert len(http.get("/v1/conversations/a/items").json()["data"]) == 6
+        assert http.post("/v1/conversations/a/rewind", json={"from_item": "msg_none"}).status_code == 404
+        assert http.post("/v1/conversations/none/rewind", json={"from_item": "x"}).status_code == 404
+        assert http.post("/v1/conversations/a/rewind", json={}).status_code == 400
+
+
+def test_a_cleared_conversation_starts_again_behind_the_same_id():
+    with served() as here:
+        http = here.http()
+        _ask(http, "a", "one")
+
+        assert http.post("/v1/conversations/a/clear").status_code == 200
+        _ask(http, "a", "two")
+
+        assert _sent(here) == ["two"]
+        assert len(http.get("/v1/conversations/a/items").json()["data"]) == 4
+        audit = [entry.act for entry in asyncio.run(_audit(here))]
+        assert audit == ["clear"]
+
+
+async def _audit(here):
+    return [entry async for entry in here.service.audit.entries()]
+
+
+def test_a_blocked_recipient_gets_its_own_error():
+    with served() as here:
+        http = here.http()
+        asyncio.run(_block(here.service.store))
+
+        refused = http.post("/v1/conversations", json={"recipient": "alice"})
+
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "recipient_blocked")
+
+
+async def _block(store):
+    await store.append("a", text_entries("1"), recipient="alice")
+    await store.erase(recipient="alice", block=True)

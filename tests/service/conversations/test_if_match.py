@@ -13,6 +13,8 @@ CHANGES = {
     "metadata": ("POST", "/v1/conversations/{conversation}", {"metadata": {}}),
     "fork": ("POST", "/v1/conversations/{conversation}/fork", {}),
     "compaction": ("POST", "/v1/conversations/{conversation}/compact", {"keep_turns": 1}),
+    "rewind": ("POST", "/v1/conversations/{conversation}/rewind", {"from_item": "{item}"}),
+    "clear": ("POST", "/v1/conversations/{conversation}/clear", None),
     "response deletion": ("DELETE", "/v1/responses/{response}", None),
     "erasure": ("POST", "/v1/conversations/{conversation}/erase", {}),
     "deletion": ("DELETE", "/v1/conversations/{conversation}", None),
@@ -34,6 +36,9 @@ def test_a_change_of_another_version_is_refused(here, name):
     first = here.http().post("/v1/responses", json={"model": "m", "input": "first"}, headers=headers)
     path = path.format(conversation=conversation, response=first.json()["id"])
     body = body and {**body, **({"conversation": conversation} if "conversation" in body else {})}
+    if name == "rewind":
+        items = here.http().get(f"/v1/conversations/{conversation}/items?order=asc").json()["data"]
+        body = {"from_item": items[0]["id"]}
     version = here.http().get(f"/v1/conversations/{conversation}").headers["etag"]
 
     def change(etag):

@@ -673,14 +673,14 @@ INSERT INTO minutebook.entry_others VALUES (4, 2, 3, 1, 'default', '\x0000000000
 INSERT INTO minutebook.entry_others VALUES (6, 0, 1, 1, 'other', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x006f6620616e6f746865722074656e616e74', NULL);
 INSERT INTO minutebook.fold VALUES ('default', 1, 0, 'summary', 0, 5, '\x5b22666f7220612074657374222c7b22726f6c65223a2273797374656d222c22636f6e74656e74223a225b73756d6d6172793a20656e7472696573203020746f20355d227d5d', 1767323045000000, NULL, false, NULL);
 INSERT INTO minutebook.fold VALUES ('default', 2, 0, 'summary', 0, 5, '\x5b22666f7220612074657374222c7b22726f6c65223a2273797374656d222c22636f6e74656e74223a225b73756d6d6172793a20656e7472696573203020746f20355d227d5d', 1767323045000000, NULL, false, NULL);
-INSERT INTO minutebook.fold VALUES ('default', 4, 0, 'rewind-cfff63d67f5241609cc10fcb36278bb3', 1, 3, '\x5b22726577696e64225d', 1767323045000000, NULL, false, NULL);
+INSERT INTO minutebook.fold VALUES ('default', 4, 0, 'rewind-e82169fbdec7431a91ec9ec60b1f67e1', 1, 3, '\x5b22726577696e64225d', 1767323045000000, NULL, false, NULL);
 INSERT INTO minutebook.idempotency_key VALUES (1, 1, 'default', '\xa7937b64b8caa58f03721bb6bacf5c78', '\x500121dfbeb89074ac7652b0c2ea7aaa');
 INSERT INTO minutebook.payload VALUES ('default', '\x834c64d1b8b7fd1b9e9651cd6d99aa3eeef86504cc8066cfa76b89d7f70a7188', 2, '\x01edc4210d00000800b02a5443300c8afe8218985f7c72bb626cdbb66ddbb66ddbb66ddbb66ddbb66ddb7efd00');
 INSERT INTO minutebook.pin VALUES (1, 5, 'default');
 INSERT INTO minutebook.pin VALUES (2, 5, 'default');
-INSERT INTO minutebook.removed OVERRIDING SYSTEM VALUE VALUES (1, 16547);
+INSERT INTO minutebook.removed OVERRIDING SYSTEM VALUE VALUES (1, 16548);
 INSERT INTO minutebook.removed OVERRIDING SYSTEM VALUE VALUES (2, 16386);
-INSERT INTO minutebook.setting VALUES ('migration 0001_first', '69a26d2c4198aa125a3f7a263469a7213182c3d501e5b7d45b48542f0400a6c9');
+INSERT INTO minutebook.setting VALUES ('migration 0001_first', 'fbd4e0cfd22233c6d96a67d0b750688a74790d7a2d430334e809ede518244758');
 INSERT INTO minutebook.setting VALUES ('role', 'minutebook_app');
 INSERT INTO minutebook.tombstone VALUES (1767323045000000, 'default', '\x614f32f2506677768687798d4f5fc611');
 INSERT INTO minutebook.word VALUES (4294967296, 0, 'default', '''g6uo0'' ''g6uoquestion'' ''g6uouser'' ''g6uofpmansl7by''');
@@ -746,6 +746,7 @@ CREATE INDEX document_by_end ON minutebook.document USING btree (tenant, kind_ha
 CREATE INDEX document_by_number ON minutebook.document USING btree (tenant, conversation, kind_hash, number);
 CREATE INDEX fold_active ON minutebook.fold USING btree (tenant, conversation, stop) WHERE ((undone_at IS NULL) AND (covered_by IS NULL));
 CREATE UNIQUE INDEX fold_by_id ON minutebook.fold USING btree (tenant, conversation, id);
+CREATE INDEX request_by_age ON minutebook.document USING btree (tenant, created_at) WHERE (kind = 'request'::text);
 CREATE INDEX word_by_word ON minutebook.word USING gin (words) WITH (gin_pending_list_limit='512');
 ALTER INDEX minutebook.entry_pkey ATTACH PARTITION minutebook.entry_others_pkey;
 ALTER TABLE minutebook.blocked_recipient ENABLE ROW LEVEL SECURITY;

@@ -14,6 +14,7 @@ from minutebook.conversation.agent_call import AgentCall
 from minutebook.conversation.lease import hold_lease
 from minutebook.conversation.minutes import CallSettings
 from minutebook.conversation.policy import Policy
+from minutebook.conversation.requests import last_request_number
 from minutebook.errors import ConversationErased, ConversationNotFound
 from minutebook.history.protocol import HistoryManager
 from minutebook.history.view import View, view_of
@@ -98,6 +99,7 @@ class ChatConversation:
             elif not (is_system(self.record[0]) and text_of(self.record[0]) == self.system):
                 await self._replace_system_message(loaded, system)
                 loaded = await self.load()
+        last_request = 0 if loaded is None else await last_request_number(self.store, self.id)
         settings = CallSettings(
             conversation=self.id,
             model=self.adapter.model,
@@ -107,7 +109,7 @@ class ChatConversation:
             request_id=run_id,
             provider=self.adapter.name,
             lease=lease,
-            minutes_fields={"surface": "cli"},
+            minutes_fields={"surface": "cli", "number": 1 + last_request},
         )
         call = AgentCall(self.store, settings, loaded, new_messages, new_id=lambda: f"req_{uuid4().hex}")
         await call.begin(recipient=RECIPIENT)

@@ -1,6 +1,5 @@
 """`minutebook db`: create, migrate, check and back up the database."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from minutebook.cli.backup import back_up_server, copy_database, restore_file, r
 from minutebook.cli.database import (
     Database,
     conversation_problems,
+    entry_count,
     file_of,
     file_status,
     integrity_problems,
@@ -18,7 +18,9 @@ from minutebook.cli.database import (
     postgres_status,
     probe,
     require_file,
+    status_lines,
     store_of,
+    tenant_counts,
 )
 from minutebook.cli.exits import EXIT_FINDINGS, Command
 from minutebook.cli.interrupts import InterruptibleRunner
@@ -91,18 +93,14 @@ def status(url: str | None, tenant: str) -> None:
 
     Nothing is changed: the database is neither created nor migrated. For a SQLite file, the conversations of all tenants
     are counted; for a server, only those of the tenant. The size is shown for SQLite and PostgreSQL.
+    At most 100,000 rows of each kind are counted; a higher number is shown as "more than 100,000".
 
     Example: minutebook db status
     """
     store = store_of(url, tenant)
     path = file_of(store)
     figures = _server_figures(store, url, tenant) if path is None else file_status(require_file(path))
-    width = max(map(len, figures))
-    lines = [
-        f"{name.replace('_', ' '):<{width}}  {f'{value:,}' if isinstance(value, int) else value}"
-        for name, value in figures.items()
-    ]
-    emit(figures, "\n".join(lines))
+    emit(figures, "\n".join(status_lines(figures)))
 
 
 def _server_figures(store: ConversationStore, url: str | None, tenant: str) -> dict[str, Any]:
@@ -110,11 +108,8 @@ def _server_figures(store: ConversationStore, url: str | None, tenant: str) -> d
     if postgres is not None:
         with InterruptibleRunner() as runner:
             return {"store": name, **runner.run(postgres_status(postgres.url, tenant))}
-    counts = Counter(conversations=0, entries=0, turns=0)
     with open_database(url, tenant) as database:
-        for header in database.conversations():
-            counts.update(conversations=1, entries=header.length - header.first, turns=header.turns)
-    return {"store": name, "tenant": tenant, **counts}
+        return {"store": name, "tenant": tenant, **tenant_counts(database.conversations())}
 
 
 @command.command("check", cls=Command, short_help="Check the database for corruption and missing data.")
@@ -172,7 +167,7 @@ def encrypt(key_file: Path, url: str | None, tenant: str) -> None:  # noqa: ARG0
         raise click.UsageError(
             "encrypt supports only SQLite files. Export the conversations, and import them with a key."
         )
-    total = file_status(require_file(path))["entries"]
+    total = entry_count(require_file(path))
     with InterruptibleRunner() as runner, count_progress("encrypting", total, prints_meanwhile=False) as advance:
         try:
             count = runner.run(encrypt_in_place(store, read_key(key_file), advance))

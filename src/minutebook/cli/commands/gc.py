@@ -24,6 +24,7 @@ from minutebook.cli.options import (
 )
 from minutebook.cli.progress import count_progress
 from minutebook.conversation.config import Persistence
+from minutebook.conversation.requests import count_requests, remove_requests
 from minutebook.conversation.trimming import TrimResult, trim_all
 from minutebook.errors import ConversationNotFound, MissingSetting
 from minutebook.store.expiry import parse_age
@@ -61,6 +62,14 @@ _PERSISTENCE_OF: Final = {"name,status": "trimmed", "name": "none"}
     help="Delete conversations without a new message for this time instead: 30d, 12h, 90m, or config for the configured "
     "database.expire_after. Example: --expire-after 30d",
 )
+@click.option(
+    "--requests-older-than",
+    "requests_age",
+    metavar="AGE",
+    default="config",
+    help="Also remove the minutes of older requests: 30d, 12h, 90m, never, or config for the configured "
+    "database.expire_requests_after. Totals of their usage stay. Default: config. Example: --requests-older-than 7d",
+)
 @dry_run_option
 @yes_option
 @flag(
@@ -79,6 +88,7 @@ def command(
     persistence: str | None,
     recipient: str | None,
     age: str | None,
+    requests_age: str,
     dry_run: bool,
     yes: bool,
     vacuum: bool,
@@ -94,6 +104,8 @@ def command(
     With --expire-after, nothing is trimmed. Conversations are deleted if neither they nor their forks got a message for that
     time. Their ids can be used again.
 
+    The minutes of old requests are removed in both cases: see --requests-older-than.
+
     Example: minutebook gc --older-than-turns 5 --dry-run
     """
     if keep is not None and persistence is not None and _PERSISTENCE_OF[keep] != persistence:
@@ -105,8 +117,18 @@ def command(
         raise click.UsageError("--vacuum cannot be combined with --dry-run.")
     if age is not None:
         _require_no_trim_options()
-        _expire(_age(age), url, tenant, dry_run=dry_run, yes=yes, vacuum=vacuum, rewrite=rewrite)
+        _expire(
+            _age(age),
+            _requests_age(requests_age),
+            url,
+            tenant,
+            dry_run=dry_run,
+            yes=yes,
+            vacuum=vacuum,
+            rewrite=rewrite,
+        )
         return
+    minutes_age = _requests_age(requests_age)
     persistence = persistence or _PERSISTENCE_OF[keep or "name,status"]
     kept_parts = Persistence.NAME if persistence == "none" else Persistence.STATUS
     with open_database(url, tenant) as database:
@@ -120,6 +142,7 @@ def command(
             confirm(f"Trim {_totals(results, headers)} permanently?", yes=False)
         if not dry_run:
             results = trim(write=True)
+        requests = _remove_requests(database, minutes_age, dry_run=dry_run)
         if vacuum:
             database.run(database.store.vacuum(rewrite=rewrite))
     rows = [
@@ -127,10 +150,12 @@ def command(
     ]
     lines = [f"{name}: {result.trimmed:,} messages, {result.freed_bytes:,} bytes" for name, result in results.items()]
     lines.append(f"{_totals(results, headers)} {'would be trimmed' if dry_run else 'trimmed'}")
+    lines += _requests_lines(requests, dry_run=dry_run)
     summary = {
         "conversations": len(headers),
         "trimmed": sum(result.trimmed for result in results.values()),
         "freed_bytes": sum(result.freed_bytes for result in results.values()),
+        "requests": requests,
         "dry_run": dry_run,
     }
     emit({"conversations": rows, "summary": summary}, "\n".join(lines))
@@ -218,8 +243,46 @@ def _age(text: str) -> timedelta:
     return age
 
 
+def _requests_age(text: str) -> timedelta | None:
+    """The time of `--requests-older-than`; None for never.
+
+    Raises:
+        InvalidSetting: it is not a time.
+    """
+    if text == "never":
+        return None
+    if text != "config":
+        return parse_age(text, name="--requests-older-than")
+    from minutebook.service.config.loader import config_path, load_config
+
+    return load_config(config_path()).config.database.requests_age
+
+
+def _remove_requests(database: Database, age: timedelta | None, *, dry_run: bool) -> int:
+    """Remove the minutes of requests that are older than this, or only count them."""
+    if age is None:
+        return 0
+    before = datetime.now(UTC) - age
+    if dry_run:
+        return database.run(count_requests(database.store, before))
+    return database.run(remove_requests(database.store, before))
+
+
+def _requests_lines(count: int, *, dry_run: bool) -> list[str]:
+    action = "would be removed" if dry_run else "removed; their usage was added to the totals"
+    return [f"minutes of {count:,} old requests {action}"] if count else []
+
+
 def _expire(
-    age: timedelta, url: str | None, tenant: str, *, dry_run: bool, yes: bool, vacuum: bool, rewrite: bool
+    age: timedelta,
+    requests_age: timedelta | None,
+    url: str | None,
+    tenant: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    vacuum: bool,
+    rewrite: bool,
 ) -> None:
     """Delete the conversations that have expired, or only count them."""
     with open_database(url, tenant) as database:
@@ -227,14 +290,16 @@ def _expire(
         conversations, messages = len(expired), sum(header.length - header.first for header in expired)
         if conversations and not dry_run:
             confirm(f"Delete {conversations:,} conversations with {messages:,} messages permanently?", yes=yes)
+        requests = _remove_requests(database, requests_age, dry_run=dry_run)
         if not dry_run:
             receipt = database.run(database.store.with_expiry(age).expire())
             conversations, messages = receipt.conversations, receipt.entries
         if vacuum:
             database.run(database.store.vacuum(rewrite=rewrite))
     action = "would be deleted" if dry_run else "deleted"
-    summary = {"expired": conversations, "messages": messages, "dry_run": dry_run}
-    emit({"summary": summary}, f"{conversations:,} conversations with {messages:,} messages {action}")
+    summary = {"expired": conversations, "messages": messages, "requests": requests, "dry_run": dry_run}
+    lines = [f"{conversations:,} conversations with {messages:,} messages {action}"]
+    emit({"summary": summary}, "\n".join([*lines, *_requests_lines(requests, dry_run=dry_run)]))
     if conversations and not dry_run:
         _print_vacuum_advice(vacuum=vacuum)
 

@@ -29,7 +29,7 @@ from minutebook.errors import (
 from minutebook.service.http.responses import iterate_pages
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import MAX_PAGE_ITEMS, now
-from minutebook.store.types import Document, NewDocument, require_name
+from minutebook.store.types import RESERVED_TENANT, Document, NewDocument, require_name
 
 Scope = Literal["chat", "read", "write", "admin", "metrics"]
 SCOPES: Final[tuple[Scope, ...]] = ("chat", "read", "write", "admin", "metrics")
@@ -57,8 +57,6 @@ class Caller:
         return scope in self.scopes or (scope != "metrics" and "admin" in self.scopes)
 
 
-RESERVED_TENANT: Final = "_minutebook"
-"""The tenant that owns API keys, token counts and the audit log. Keys and configurations cannot use it."""
 MAX_NAME_CHARACTERS: Final = 200
 _TOKEN: Final = re.compile(r"mb_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 

@@ -14,13 +14,16 @@ from typing import Any, Final, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 from minutebook.errors import ConversationNotFound, InvalidSetting
-from minutebook.service.access.api_keys import RESERVED_TENANT, Caller
+from minutebook.service.access.api_keys import Caller
 from minutebook.service.observability.logs import without_secrets
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import now
+from minutebook.store.types import RESERVED_TENANT
 from minutebook.wire.chat import provider_message_to_entry
 
-AuditAction = Literal["key.create", "key.revoke", "key.rotate", "erase", "undo", "fork", "config.reload"]
+AuditAction = Literal[
+    "key.create", "key.revoke", "key.rotate", "erase", "undo", "fork", "rewind", "clear", "config.reload"
+]
 _LOG: Final = logging.getLogger("minutebook.audit")
 _CONVERSATION: Final = "audit"
 _PAGE_SIZE: Final = 500

@@ -19,13 +19,13 @@ from typing import Final
 from uuid import uuid4
 
 from minutebook.errors import ConversationNotFound, RequestRefused, StoreUnavailable
-from minutebook.service.access.api_keys import RESERVED_TENANT, Caller
+from minutebook.service.access.api_keys import Caller
 from minutebook.service.access.rate_limit import RequestRates, counts_conversation, put_counts
 from minutebook.service.http.errors import DO_NOT_RETRY
 from minutebook.service.http.responses import iterate_pages
 from minutebook.store.base import ConversationStore
 from minutebook.store.rules import MAX_PAGE_ITEMS, now
-from minutebook.store.types import NewDocument
+from minutebook.store.types import RESERVED_TENANT, NewDocument
 
 _LOG: Final = logging.getLogger("minutebook.service")
 _KIND: Final = "tally"

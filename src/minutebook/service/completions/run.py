@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from minutebook.agent.providers.openai import CompletionAccumulator
-from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.record_cache import CachedRecord
 from minutebook.errors import InvalidMessage
@@ -30,7 +29,7 @@ from minutebook.service.runs import RenewedLease
 from minutebook.service.state import counter_of
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease
+from minutebook.store.types import REQUEST_KIND, Lease
 from minutebook.wire.chat import entry_to_provider_message
 from minutebook.wire.read import read
 

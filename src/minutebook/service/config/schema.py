@@ -97,7 +97,7 @@ class DatabaseConfig(Settings):
     """The database of the conversations.
 
     Raises:
-        InvalidSetting: `expire_after` is not a time.
+        InvalidSetting: `expire_after` or `expire_requests_after` is not a time.
     """
 
     url: str | None = None
@@ -113,16 +113,25 @@ class DatabaseConfig(Settings):
     expire_after: str | None = None
     """The time without a new message after which a conversation is removed: 30d, 12h, 90m. Default: never."""
 
+    expire_requests_after: str | None = "30d"
+    """The age at which the minutes of requests are removed: 30d, 12h, 90m; null for never. Totals of their usage stay."""
+
     @model_validator(mode="after")
     def _require_valid_age(self) -> Self:
-        if self.expire_after is not None:
-            parse_age(self.expire_after)
+        for name in ("expire_after", "expire_requests_after"):
+            if (age := getattr(self, name)) is not None:
+                parse_age(age, name=name)
         return self
 
     @property
     def age(self) -> timedelta | None:
         """`expire_after` as a time."""
         return None if self.expire_after is None else parse_age(self.expire_after)
+
+    @property
+    def requests_age(self) -> timedelta | None:
+        """`expire_requests_after` as a time."""
+        return None if self.expire_requests_after is None else parse_age(self.expire_requests_after)
 
 
 class WorkerConfig(Settings):

@@ -12,6 +12,7 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.conversations.objects import (
     append_items,
     conversation_object,
+    hold_for_writing,
     metadata_document,
     read_header,
     read_metadata,
@@ -81,6 +82,51 @@ async def fork_conversation(
         await store.put_document(fork_id, metadata_document(fork_id, metadata))
     await service.audit.note(caller, "fork", conversation.id)
     return JsonResponse(await conversation_object(store, fork), headers=etag_header(fork))
+
+
+class RewindRequest(BaseModel):
+    """The body of a rewind request."""
+
+    model_config = ConfigDict(extra="forbid")
+    from_item: Id
+    """The first item that is hidden. It must be the first one of its exchange."""
+
+
+@router.post("/rewind", responses={200: {"model": ConversationObject}, **error_responses(404, 409, 412)})
+async def rewind_conversation(
+    service: CurrentService,
+    conversation_id: ConversationId,
+    caller: MayWrite,
+    body: RewindRequest,
+    if_match: IfMatch = None,
+) -> Response:
+    """Hide the items from one on: models no longer get them, and the conversation continues before it.
+
+    The items stay in the record and can be listed.
+    """
+    expected_version = expected_version_of(if_match)
+    async with hold_for_writing(service, caller, conversation_id, expected_version=expected_version) as (store, _):
+        conversation = await store.header(conversation_id)
+        position = await _find_position(service, caller, conversation, body.from_item)
+        rewound = await store.rewind(conversation.id, position, expected_version=conversation.version)
+    await service.audit.note(caller, "rewind", conversation_id)
+    return JsonResponse(await conversation_object(store, rewound), headers=etag_header(rewound))
+
+
+@router.post("/clear", responses={200: {"model": ConversationObject}, **error_responses(404, 409, 412)})
+async def clear_conversation(
+    service: CurrentService, conversation_id: ConversationId, caller: MayWrite, if_match: IfMatch = None
+) -> Response:
+    """Hide all items: models no longer get them, and the conversation starts again behind the same id.
+
+    The items stay in the record and can be listed.
+    """
+    expected_version = expected_version_of(if_match)
+    async with hold_for_writing(service, caller, conversation_id, expected_version=expected_version) as (store, _):
+        conversation = await store.header(conversation_id)
+        cleared = await store.clear(conversation.id, expected_version=conversation.version)
+    await service.audit.note(caller, "clear", conversation_id)
+    return JsonResponse(await conversation_object(store, cleared), headers=etag_header(cleared))
 
 
 async def _end_of_exchange(service: Service, caller: Caller, conversation: ConversationHeader, position: int) -> int:

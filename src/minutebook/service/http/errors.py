@@ -29,6 +29,7 @@ from minutebook.errors import (
     MissingSetting,
     ProviderFailed,
     ProviderRefused,
+    RecipientBlocked,
     RequestRefused,
     StoreFull,
     StoreReadOnly,
@@ -169,6 +170,11 @@ _FAILURES: Final[Mapping[type[MinutebookError], Failure | Callable[[Any], Failur
     ConversationNotFound: Failure(404, "The conversation does not exist.", "conversation_not_found"),
     DocumentNotFound: Failure(404, "No such object; it was never stored, was deleted or has expired.", "not_found"),
     FoldNotFound: Failure(404, "The conversation has no such compaction.", "compaction_not_found"),
+    RecipientBlocked: Failure(
+        403,
+        "The recipient was erased and is blocked; no conversation with it can be created until it is readmitted.",
+        "recipient_blocked",
+    ),
     VersionConflict: _version_conflict,
     IdempotencyConflict: Failure(
         422,

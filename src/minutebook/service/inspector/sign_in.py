@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import RedirectResponse, Response
 
 from minutebook.errors import DocumentNotFound, RequestRefused, VersionConflict
-from minutebook.service.access.api_keys import RESERVED_TENANT, Caller, unauthorized
+from minutebook.service.access.api_keys import Caller, unauthorized
 from minutebook.service.conversations.objects import hold_for_writing
 from minutebook.service.http.requests import authenticate
 from minutebook.service.inspector.app import create_pages
@@ -31,7 +31,7 @@ from minutebook.service.inspector.web import (
 )
 from minutebook.service.state import Service
 from minutebook.store.rules import now
-from minutebook.store.types import NewDocument
+from minutebook.store.types import RESERVED_TENANT, NewDocument
 
 ROOT: Final = "/ui"
 COOKIE: Final = "minutebook_session"

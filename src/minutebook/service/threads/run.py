@@ -130,7 +130,7 @@ class ThreadJob(AnswerJob):
                 return
             thread = self._thread(lease.loaded, None if earlier is None else earlier.body["input"][0])
             prompt = text_prompt("chat", "", tools)
-            call = self._agent_call(thread, prompt, lease.lease)
+            call = await self._agent_call(thread, prompt, lease.lease)
             async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(call)) as spending:
                 documents = [
                     self._run_document(call, {"status": "in_progress"}),
@@ -177,7 +177,7 @@ class ThreadJob(AnswerJob):
             )
         return _LoadedThread(loaded, has_stored_message)
 
-    def _agent_call(self, thread: _LoadedThread, prompt: Prompt[Any], lease: Lease | None) -> AgentCall:
+    async def _agent_call(self, thread: _LoadedThread, prompt: Prompt[Any], lease: Lease | None) -> AgentCall:
         model, system_prompt = self.question.model, self.service.config.system_prompt
         leading_messages: list[Message] = []
         if thread.is_empty and system_prompt is not None:
@@ -188,14 +188,16 @@ class ThreadJob(AnswerJob):
             lease=lease,
             overhead_tokens=ToolsAndSchema(prompt.render(), strict_tools=False).tokens(counter_of(model)),
         )
-        return AgentCall(
+        call = AgentCall(
             self.store,
-            settings,
+            await self.with_number(settings, 0 if thread.loaded is None else thread.loaded.conversation.version),
             thread.loaded,
             [*leading_messages, self.question.message],
             new_id=lambda: new_id("req"),
             has_stored_question=thread.has_stored_message,
         )
+        self._calls.append(call)
+        return call
 
     async def _finish(self, call: AgentCall, fields: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
         """Store the answer, trim old turns, and send the `done` event."""
@@ -227,7 +229,7 @@ class ThreadJob(AnswerJob):
         """Answer the message without history, and do not record it."""
         self.run.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
         prompt = text_prompt("chat", "", tools)
-        call = self._agent_call(_LoadedThread(), prompt, None)
+        call = await self._agent_call(_LoadedThread(), prompt, None)
         async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(call)) as spending:
             try:
                 fields, entries = await self._run_agent(call, prompt, recorded=False)

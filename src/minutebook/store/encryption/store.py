@@ -319,8 +319,16 @@ class EncryptedBackend(Backend):
         page = await self._inner.documents(query)
         return Page(tuple([await self._decrypt_document(document) for document in page.items]), page.cursor)
 
-    async def delete_document(self, kind: str, document_id: str) -> bool:
-        return await self._inner.delete_document(kind, document_id)
+    async def requests_before(self, before: datetime, cursor: str | None, limit: int) -> Page[Document]:
+        page = await self._inner.requests_before(before, cursor, limit)
+        documents: list[Document] = []
+        for document in page.items:
+            with suppress(ConversationNotFound):  # the conversation was erased meanwhile
+                documents.append(await self._decrypt_document(document))
+        return Page(tuple(documents), page.cursor)
+
+    async def delete_documents(self, kind: str, document_ids: Sequence[str]) -> int:
+        return await self._inner.delete_documents(kind, document_ids)
 
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
         return await self._inner.acquire_lease(conversation, holder, seconds)

@@ -24,6 +24,7 @@ from minutebook.store.codec import compress_document, cursor_of, cursor_values, 
 from minutebook.store.redis.connection import Value
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
 from minutebook.store.types import (
+    REQUEST_KIND,
     Document,
     PackedDocument,
     Page,
@@ -179,8 +180,31 @@ async def list_page(index: TenantIndex, query: DocumentQuery, at: datetime) -> P
     return Page(tuple(page), cursor_of(page[-1].number) if has_more else None)
 
 
-async def delete(index: TenantIndex, kind: str, document_id: str, at: datetime) -> bool:
-    """Delete a document; return whether it existed and had not expired."""
+async def requests_before(index: TenantIndex, before: datetime, cursor: str | None, limit: int) -> Page[Document]:
+    """The minutes of all conversations that were created before a time: at least `limit`, unless there are no more.
+
+    All claims are scanned, and the minutes among them are read.
+    """
+    engine, kind = index.engine, kind_key(REQUEST_KIND)
+    (position,) = cursor_values(cursor, int) or (0,)
+    found: list[Document] = []
+    while True:
+        position, batch = await engine.send(engine.client.hscan(index.keys.document_claims(), position, count=BATCH))
+        claims = [(key, value) for key, value in batch.items() if key.startswith(kind)]
+        for claim in await asyncio.gather(*(_read(index, key, value) for key, value in claims)):
+            document = claim.document
+            if document is not None and document.created_at < before:
+                found.append(document)
+        if position == 0 or len(found) >= limit:
+            return Page(tuple(found), cursor_of(position) if position else None)
+
+
+async def delete(index: TenantIndex, kind: str, document_ids: Sequence[str], at: datetime) -> int:
+    """Delete documents; return how many existed and had not expired."""
+    return sum(await asyncio.gather(*(_delete_one(index, kind, document_id, at) for document_id in document_ids)))
+
+
+async def _delete_one(index: TenantIndex, kind: str, document_id: str, at: datetime) -> bool:
     key = _index_key(kind, document_id)
     claim = await _find(index, key)
     if not claim.record:

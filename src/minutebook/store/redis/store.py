@@ -203,8 +203,11 @@ class RedisBackend(Backend):
     async def documents(self, query: DocumentQuery) -> Page[Document]:
         return await self._run(lambda index: documents.list_page(index, query, self.now()))
 
-    async def delete_document(self, kind: str, document_id: str) -> bool:
-        return await self._run(lambda index: documents.delete(index, kind, document_id, self.now()))
+    async def requests_before(self, before: datetime, cursor: str | None, limit: int) -> Page[Document]:
+        return await self._run(lambda index: documents.requests_before(index, before, cursor, limit))
+
+    async def delete_documents(self, kind: str, document_ids: Sequence[str]) -> int:
+        return await self._run(lambda index: documents.delete(index, kind, document_ids, self.now()))
 
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:
         return await self._run(lambda index: leases.acquire(index, conversation, holder, seconds))

@@ -137,9 +137,14 @@ class SqlBackend(Backend):
 
         return await self.read(work, inline_ok=query.limit <= MAX_INLINE_ROWS)
 
-    async def delete_document(self, kind: str, document_id: str) -> bool:
+    async def requests_before(self, before: datetime, cursor: str | None, limit: int) -> Page[Document]:
+        return await self.read(lambda tx: documents.requests_before(tx, before, cursor, limit))
+
+    async def delete_documents(self, kind: str, document_ids: Sequence[str]) -> int:
         return await self.write(
-            lambda tx: documents.delete(tx, kind, document_id, self.now()), inline_ok=True, cache_safe=True
+            lambda tx: documents.delete(tx, kind, document_ids, self.now()),
+            inline_ok=len(document_ids) <= MAX_INLINE_ROWS,
+            cache_safe=True,
         )
 
     async def _change(

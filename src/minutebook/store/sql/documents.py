@@ -9,6 +9,7 @@ from minutebook.store.backend import DocumentQuery
 from minutebook.store.codec import compress_document, cursor_of, cursor_values, decompress, microseconds
 from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction, TransactionConflict
 from minutebook.store.types import (
+    REQUEST_KIND,
     Document,
     PackedDocument,
     Page,
@@ -31,6 +32,12 @@ _FIND: Final = (
     f"SELECT conversation.id, {_COLUMNS} FROM document JOIN conversation"  # noqa: S608 - a constant of ours
     " ON conversation.tenant = document.tenant AND conversation.number = document.conversation"
     " WHERE document.tenant = ? AND document.hash = ?"
+)
+_REQUESTS_BEFORE: Final = (  # the kind is in the statement, so that the index of this kind is used
+    f"SELECT conversation.id, {_COLUMNS.format('body')} FROM document JOIN conversation"  # noqa: S608 - a constant of ours
+    " ON conversation.tenant = document.tenant AND conversation.number = document.conversation"
+    f" WHERE document.tenant = ? AND document.kind = '{REQUEST_KIND}' AND document.created_at < ?{{}}"
+    " ORDER BY document.created_at, document.hash LIMIT ?"
 )
 _INSERT: Final = (
     "INSERT INTO document (tenant, conversation, kind, id, kind_hash, hash, number, created_at, expires_at, body)"
@@ -151,10 +158,28 @@ async def list_page(tx: SqlTransaction, row: ConversationRow, query: DocumentQue
     return Page(documents, cursor_of(documents[-1].number) if has_more else None)
 
 
-async def delete(tx: SqlTransaction, kind: str, document_id: str, at: datetime) -> bool:
-    """Delete a document; return whether it existed and had not expired."""
-    rows = await tx.rows(f"{_DELETE} RETURNING expires_at", tx.tenant, document_key(kind, document_id))
-    return any(expires_at is None or expires_at > microseconds(at) for (expires_at,) in rows)
+async def requests_before(tx: SqlTransaction, before: datetime, cursor: str | None, limit: int) -> Page[Document]:
+    """The minutes of all conversations that were created before a time, oldest first."""
+    after = cursor_values(cursor, int, str)
+    where, values = "", [tx.tenant, microseconds(before)]
+    if after is not None:
+        where = " AND (document.created_at, document.hash) > (?, ?)"
+        values += [after[0], bytes.fromhex(after[1])]
+    rows = await tx.rows(_REQUESTS_BEFORE.format(where), *values, limit + 1)
+    documents = tuple(map(_document, rows[:limit]))
+    if len(rows) <= limit:
+        return Page(documents, None)
+    last = documents[-1]
+    return Page(documents, cursor_of(microseconds(last.created_at), document_key(last.kind, last.id).hex()))
+
+
+async def delete(tx: SqlTransaction, kind: str, document_ids: Sequence[str], at: datetime) -> int:
+    """Delete documents; return how many existed and had not expired."""
+    keys = [document_key(kind, document_id) for document_id in document_ids]
+    placeholders = ", ".join("?" * len(keys))
+    statement = f"DELETE FROM document WHERE tenant = ? AND hash IN ({placeholders}) RETURNING expires_at"  # noqa: S608 - placeholders
+    rows = await tx.rows(statement, tx.tenant, *keys)
+    return sum(expires_at is None or expires_at > microseconds(at) for (expires_at,) in rows)
 
 
 async def sweep(tx: SqlTransaction, at: datetime) -> None:

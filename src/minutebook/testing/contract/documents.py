@@ -53,6 +53,41 @@ class DocumentContract:
         assert (await store.header("a")).version == 1
 
     @scenario
+    async def test_minutes_of_all_conversations_are_found_by_their_age(self, store: ConversationStore) -> None:
+        for name in ("a", "b"):
+            await store.append(name, text_entries("1"), documents=[NewDocument("request", f"{name}1", {"n": 1})])
+        await store.put_document("a", NewDocument("request", "a2", {"n": 2}))
+        await store.put_document("a", reply("other"))
+        await store.for_tenant("other").append("a", text_entries("1"), documents=[NewDocument("request", "x", {})])
+        found: dict[str, Document] = {}
+        cursor = None
+        while True:
+            page = await store.requests_before(datetime.now(UTC) + timedelta(days=1), cursor=cursor, limit=2)
+            found |= {document.id: document for document in page.items}
+            if (cursor := page.cursor) is None:
+                break
+
+        assert {document.id: document.conversation for document in found.values()} == {"a1": "a", "a2": "a", "b1": "b"}
+        assert found["a2"].body == {"n": 2}
+        assert found["a2"] == await store.document("request", "a2")
+        assert (await store.requests_before(found["a1"].created_at)).items == ()
+        naive = datetime(2001, 1, 1)  # noqa: DTZ001 - what is refused
+        await expect_error(InvalidSetting, store.requests_before(naive))
+
+    @scenario
+    async def test_several_documents_are_deleted_together(self, store: ConversationStore) -> None:
+        await store.append("a", text_entries("1"), documents=[reply("r1"), reply("r2"), reply("r3")])
+        await store.append("b", text_entries("1"), documents=[reply("r4"), NewDocument("audit", "r1", {})])
+
+        assert await store.delete_documents("reply", ["r1", "r4", "r1", "never"]) == 2
+        assert await store.delete_documents("reply", []) == 0
+        assert await _names(store, "a") == ["r2", "r3"]
+        assert await _names(store, "b") == []
+        assert await _names(store, "b", "audit") == ["r1"]
+        too_many = [str(number) for number in range(1001)]
+        await expect_error(InvalidSetting, store.delete_documents("reply", too_many))
+
+    @scenario
     async def test_a_document_is_replaced_only_with_replace(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"))
         await store.append("b", text_entries("1"))

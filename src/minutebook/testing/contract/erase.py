@@ -63,7 +63,7 @@ SEPARATELY_TESTED = {
         "for_tenant",
         "tenant",
     ),
-    *("document", "delete_document", "acquire_lease", "acquire_and_load"),
+    *("document", "requests_before", "delete_document", "delete_documents", "acquire_lease", "acquire_and_load"),
     *("renew_lease", "renew_leases", "release_lease"),
 }
 """The other operations, which have their own tests of what another tenant gets."""

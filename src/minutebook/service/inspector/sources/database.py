@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from minutebook.conversation.minutes import REQUEST_KIND
 from minutebook.conversation.requests import read_requests
 from minutebook.errors import ConversationNotFound, RequestRefused
 from minutebook.record.message import Message
@@ -22,7 +21,7 @@ from minutebook.service.inspector.source import (
 )
 from minutebook.service.inspector.sources.minutes import add_recorded_request
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import ConversationHeader, ConversationStatus
+from minutebook.store.types import REQUEST_KIND, ConversationHeader, ConversationStatus
 
 PAGE_ROWS: Final = 50
 MAX_OPEN: Final = 16

@@ -123,6 +123,7 @@ CREATE TABLE minutebook.document (
 );
 CREATE INDEX document_by_number ON minutebook.document (tenant, conversation, kind_hash, number);
 CREATE INDEX document_by_end ON minutebook.document (tenant, kind_hash, expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX request_by_age ON minutebook.document (tenant, created_at) WHERE kind = 'request';
 
 -- The conversation of a lease need not exist yet. Its id is stored as a hash, so that an erased id does not remain here.
 CREATE SEQUENCE minutebook.fence;                   -- only grows, also when leases are deleted

@@ -113,6 +113,7 @@ CREATE TABLE document (
 CREATE UNIQUE INDEX document_by_hash ON document (tenant, hash);
 CREATE UNIQUE INDEX document_by_number ON document (conversation, kind_hash, number);
 CREATE INDEX document_by_end ON document (tenant, kind_hash, expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX request_by_age ON document (tenant, created_at) WHERE kind = 'request';
 
 -- The conversation of a lease need not exist yet. Its id is stored as a hash, so that an erased id does not remain here.
 CREATE TABLE lease (

@@ -261,6 +261,10 @@ class Transcript(Sequence[Message]):
         if self._parent.pins and origin in self._parent.pins:
             self._pins |= {len(self._messages) - 1}
 
+    def origin_of(self, index: int) -> int | None:
+        """Index in the parent of the message at `index` of a derived transcript, or None if it was added."""
+        return index if self._origins is None else self._origins[index]
+
     def position_of(self, index: int) -> int | None:
         """Position in the record of the message at `index`, or None if it was added."""
         return index if self.record_positions is None else self.record_positions[index]

@@ -22,7 +22,7 @@ EXAMPLES = [
     (errors.InvalidMessage("content", "is missing", 3), "message 3: content is missing"),
     (
         errors.BrokenConversation(["a", "b"]),
-        "a; b. Append the missing message first, call repair(), or accept it with Transcript(broken='mark')",
+        "a; b. Append the missing message first, or call repair()",
     ),
     (
         errors.RecordIsReadOnly("assignment"),

@@ -183,7 +183,7 @@ def test_a_fold_needs_neighbouring_messages(indexes):
 def test_a_fold_needs_a_reason_and_shows_messages():
     with pytest.raises(InvalidSetting, match="reason=''"):
         Fold.over(range(2), reason="")
-    with pytest.raises(InvalidMessage, match="is a int"):
+    with pytest.raises(InvalidMessage, match="is an int"):
         Fold.over(range(2), shown=[5], reason="r")
 
 

@@ -173,7 +173,7 @@ def test_a_changed_field_takes_precedence_over_the_original_message():
         ({"role": "tool", "content": "x"}, "message 3: tool_call_id is missing"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}, r"tool_calls\[0\].id is missing"),
         ({"role": "assistant", "tool_calls": [{"id": "a"}]}, r"tool_calls\[0\].function.name is missing"),
-        ({"role": "user", "content": 3}, "content is a int"),
+        ({"role": "user", "content": 3}, "content is an int"),
         ({"content": "x"}, "role is None"),
         ({"role": "narrator", "content": "x"}, "role is 'narrator'"),
         ("hello", "is a str"),

@@ -162,7 +162,7 @@ def test_a_changed_result_is_sent_changed_with_its_cache_mark():
     ("given_input", "problem"),
     [
         (b"hi", "is a bytes"),
-        (17, "is a int"),
+        (17, "is an int"),
         (["hi"], "is text in a list"),
         ([None], "message 0: it is a NoneType"),
         ({"content": "hi"}, "role is None"),

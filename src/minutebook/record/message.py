@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, Literal, NoReturn, NotRequired, TypeAlias, TypedDict, TypeVar
 
-from minutebook.errors import InvalidMessage, RecordIsReadOnly
+from minutebook.errors import InvalidMessage, RecordIsReadOnly, python_type_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -131,10 +131,10 @@ def require_message(message: Any, index: int | None = None) -> Message:
         InvalidMessage: `message` is not such a mapping. `index` is its index in the caller's list, for the error.
     """
     if type(message) is not dict and not isinstance(message, Mapping):  # the first test is faster and usually enough
-        raise InvalidMessage("it", f"is a {type(message).__name__}; expected a mapping with a role", index)
+        raise InvalidMessage("it", f"is {python_type_of(message)}; expected a mapping with a role", index)
     role = message.get("role")
     if type(role) is not str and role is not None and not isinstance(role, str):
-        raise InvalidMessage("role", f"is a {type(role).__name__}; expected text such as 'user'", index)
+        raise InvalidMessage("role", f"is {python_type_of(role)}; expected text such as 'user'", index)
     calls = message.get("tool_calls")
     if calls is not None and not (
         isinstance(calls, (list, tuple)) and all(isinstance(call, Mapping) for call in calls)

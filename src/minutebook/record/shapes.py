@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import is_
 from typing import Any, Final
 
-from minutebook.errors import InvalidMessage
+from minutebook.errors import InvalidMessage, python_type_of
 from minutebook.record.finding import FindingKind
 from minutebook.record.message import RESULT_ROLES, Message, Provider, plain_copy, role_of, type_of
 
@@ -54,7 +54,7 @@ def require_content(message: Message, index: int | None = None) -> None:
         state = "is missing" if "content" not in message else f"is {json.dumps(content)}"
         raise InvalidMessage("content", f"{state}; expected text or a list of parts", index)
     if not isinstance(content, (str, list, tuple)):
-        raise InvalidMessage("content", f"is a {type(content).__name__}; expected text or a list of parts", index)
+        raise InvalidMessage("content", f"is {python_type_of(content)}; expected text or a list of parts", index)
     for part_index, part in enumerate(content if not isinstance(content, str) else ()):
         if not _is_part(part):
             expected = "a mapping with a type and, if that is text, a text"

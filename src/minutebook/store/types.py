@@ -23,6 +23,7 @@ from minutebook.errors import (
     InvalidMessage,
     InvalidSetting,
     LeaseLost,
+    python_type_of,
     require_type,
 )
 from minutebook.record.entry import ConversationEntry
@@ -325,7 +326,7 @@ def require_document(new: NewDocument) -> PackedDocument:
     if new.expires_at is not None and new.expires_at.tzinfo is None:
         raise InvalidSetting("expires_at", new.expires_at, "a time with a time zone, such as datetime.now(UTC)")
     if not isinstance(new.body, Mapping):
-        raise InvalidMessage("document body", f"is a {type(new.body).__name__}, not a JSON object")
+        raise InvalidMessage("document body", f"is {python_type_of(new.body)}, not a JSON object")
     try:
         body = json_to_bytes(new.body)
     except RecursionError as error:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from minutebook.errors import InvalidMessage
+from minutebook.errors import InvalidMessage, python_type_of
 from minutebook.record.entry import ConversationEntry, ToolCall
 from minutebook.record.message import FUNCTION_ID_PREFIX, Message, MessageRole, plain_copy, require_message, text_of
 from minutebook.record.shapes import require_content
@@ -130,7 +130,7 @@ def _content(msg: Message, index: int) -> str | None:
         return None if msg.get("role") == "assistant" else ""
     if isinstance(content, (list, tuple)):
         return text_of(msg)
-    raise InvalidMessage("content", f"is a {type(content).__name__}; use text, a list of parts or null", index)
+    raise InvalidMessage("content", f"is {python_type_of(content)}; use text, a list of parts or null", index)
 
 
 def _tool_calls(msg: Message, role: str, index: int) -> tuple[ToolCall, ...] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Any, Final
 
-from minutebook.errors import InvalidMessage
+from minutebook.errors import InvalidMessage, python_type_of
 from minutebook.record.message import CALL_BLOCKS, JSON_SCALARS, Message, require_message, role_of, type_of
 from minutebook.record.shapes import is_plain, require_content
 from minutebook.tokens.counter import ITEMS_KEY
@@ -77,7 +77,7 @@ def read_input(client_input: Any) -> ClientInput:
         return response if response is not None else ClientInput(list(_messages([client_input])))
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
         return ClientInput(list(_messages(value)))
-    raise InvalidMessage("it", f"is a {type(client_input).__name__}; expected {_EXPECTED_INPUT}")
+    raise InvalidMessage("it", f"is {python_type_of(client_input)}; expected {_EXPECTED_INPUT}")
 
 
 def _json_data(value: Any) -> Any:
@@ -255,7 +255,7 @@ def _require_mapping(value: Any, index: int) -> Mapping[str, Any]:
     if isinstance(value, str):
         raise InvalidMessage("it", "is text in a list; write {'role': 'user', 'content': …}", index)
     if not isinstance(value, Mapping):
-        raise InvalidMessage("it", f"is a {type(value).__name__}; expected {_EXPECTED_INPUT}", index)
+        raise InvalidMessage("it", f"is {python_type_of(value)}; expected {_EXPECTED_INPUT}", index)
     _require_json(value, index)
     return value
 

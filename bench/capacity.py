@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.report import Part, Table, progress, time_of
-from bench.service import cpu_seconds, run_provider, run_service, wait_until_idle
 from bench.service_load import load
+from bench.service_processes import cpu_seconds, run_provider, run_service, wait_until_idle
 
 USERS = (10_000, 100_000, 1_000_000)
 REQUESTS_PER_USER = 10

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 
-from bench import imports, service
+from bench import imports, service_processes
 from bench.service_load import load
 from bench.session import coding_session
 
@@ -164,19 +164,19 @@ def measure_bytes(effort: Effort) -> None:
 def measure_service(effort: Effort) -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="minutebook-bench-"))
-        provider, _ = stack.enter_context(service.run_provider())
+        provider, _ = stack.enter_context(service_processes.run_provider())
         upstream = f"http://127.0.0.1:{provider}/v1"
-        port, pid = stack.enter_context(service.run_service(f"sqlite:///{folder}/service.db", upstream))
+        port, pid = stack.enter_context(service_processes.run_service(f"sqlite:///{folder}/service.db", upstream))
         for kind, named in (("recorded", True), ("passed through", False)):
             load(port, clients=4, seconds=effort.seconds, stream=True, named=named)  # loads what is loaded on first use
             for stream in (False, True):
                 for clients in (1, 16):
                     wait_for_turn()
-                    before = service.cpu_seconds(pid)
+                    before = service_processes.cpu_seconds(pid)
                     result = load(port, clients=clients, seconds=effort.seconds, stream=stream, named=named)
-                    cpu = (service.cpu_seconds(pid) - before) / result.answers
+                    cpu = (service_processes.cpu_seconds(pid) - before) / result.answers
                     name = f"service, {kind}, {'streamed' if stream else 'whole'}, clients: {clients}"
-                    service.wait_until_idle(pid)
+                    service_processes.wait_until_idle(pid)
                     print_cost(name, "/s", 1 / result.per_second, cpu)
 
 

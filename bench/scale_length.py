@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from bench.report import Part, Table, Target, progress, time_of, times
-from bench.service import cpu_seconds, run_provider, run_service, wait_until_idle
 from bench.service_load import post, read_answer
+from bench.service_processes import cpu_seconds, run_provider, run_service, wait_until_idle
 from minutebook import AsyncConversation, open_store
 from minutebook.service.http.json_codec import parse_json
 from minutebook.wire import new_entries

@@ -1,47 +1,25 @@
-"""Compares the service with direct requests to the provider and with the litellm proxy: latency, throughput, memory.
+"""Compares the service with direct requests to the provider, the litellm proxy and Portkey: latency, throughput, memory.
 
 The routes alternate in rounds of one second. A ratio is the median of the ratios of each round. A time is compared by its
 minimum, since other load on the machine can only make it longer; its median is reported too.
 """
 
 import asyncio
-import os
-import shutil
-import socket
-import subprocess
-import sys
 import tempfile
-import time
-import venv
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from bench.corpus import ROOT
-from bench.peers_env import HOME, OFFLINE
+from bench.gateways import KEY, LITELLM_ROUTE, start_gateways
 from bench.report import Part, Table, Target, progress, time_of, times
 from bench.service_load import LoadResult, load, open_idle_streams
+from bench.service_processes import Route, rss, run_provider, run_service, wait_until_idle
 
 CLIENTS = (1, 16, 64)
 IDLE = 500
-LITELLM = "litellm[proxy]==1.106.2"
-KEY = "sk-bench"
 ROUNDS = 9
 SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Route:
-    """One route to send requests to the provider."""
-
-    name: str
-    port: int
-    pid: int
-    key: str = "none"
-    named: bool = False
-    """Whether requests name a conversation, so that it is stored."""
 
 
 Rounds = dict[tuple[bool, int, str], list[LoadResult]]
@@ -54,21 +32,19 @@ def measure(*, quick: bool) -> Part:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="minutebook-bench-")))
         routes = list(_start_routes(stack, folder, part, quick=quick))
-        for route in routes:
-            load(
-                route.port, clients=4, seconds=1.0, stream=True, key=route.key, named=route.named
-            )  # loads what is loaded on first use
+        for route in routes:  # loads what is loaded on first use
+            run_load(route, 4, stream=route.can_stream)
         results: Rounds = {}
         for stream in (True, False):
             for clients in CLIENTS:
                 progress(f"service: {clients} clients, {'streamed' if stream else 'whole'}, {rounds} rounds")
-                for route in routes * rounds:
+                for route in _usable(routes, stream=stream) * rounds:
                     results.setdefault((stream, clients, route.name), []).append(
-                        _run_load(route, clients, stream=stream)
+                        run_load(route, clients, stream=stream)
                     )
         for stream in (True, False):
-            part.tables.append(_table(routes, results, stream=stream))
-        part.tables.append(_measure_memory(routes, IDLE // 5 if quick else IDLE, part))
+            part.tables.append(_table(_usable(routes, stream=stream), results, stream=stream))
+        part.tables.append(_measure_memory(_usable(routes, stream=True), IDLE // 5 if quick else IDLE, part))
     _add_targets(part, routes, results)
     part.figures["requests"] = {
         f"{name}, {'streamed' if stream else 'whole'}, {clients}": {
@@ -80,19 +56,25 @@ def measure(*, quick: bool) -> Part:
     return part
 
 
-def _run_load(route: Route, clients: int, *, stream: bool) -> LoadResult:
-    result = load(route.port, clients=clients, seconds=SECONDS, stream=stream, key=route.key, named=route.named)
+def _usable(routes: list[Route], *, stream: bool) -> list[Route]:
+    """The routes that can be measured with streamed or whole answers."""
+    return [route for route in routes if route.can_stream or not stream]
+
+
+def run_load(route: Route, clients: int, *, stream: bool, body: bytes | None = None) -> LoadResult:
+    """Send requests for a second, and wait until the server is idle again."""
+    result = load(
+        route.port,
+        clients=clients,
+        seconds=SECONDS,
+        stream=stream,
+        key=route.key,
+        named=route.named,
+        headers=route.headers,
+        body=body,
+    )
     wait_until_idle(route.pid)
     return result
-
-
-def wait_until_idle(pid: int) -> None:
-    """Wait until a server has finished background work, so that it does not disturb the next measurement."""
-    for _ in range(20):
-        before = cpu_seconds(pid)
-        time.sleep(0.25)
-        if cpu_seconds(pid) - before < 0.015:  # one tick
-            return
 
 
 def _start_routes(stack: ExitStack, folder: Path, part: Part, *, quick: bool) -> Iterator[Route]:
@@ -104,11 +86,7 @@ def _start_routes(stack: ExitStack, folder: Path, part: Part, *, quick: bool) ->
     yield Route("minutebook, passed through", *ours)
     if quick:
         return
-    command = _find_or_install_litellm()
-    if command is None:
-        part.tables.append(Table("litellm: skipped, it could not be installed", []))
-        return
-    yield Route("litellm proxy", *stack.enter_context(_litellm_proxy(command, folder, upstream)), key=KEY)
+    yield from start_gateways(stack, folder, part, upstream)
 
 
 def _table(routes: list[Route], results: Rounds, *, stream: bool) -> Table:
@@ -137,7 +115,7 @@ def _measure_memory(routes: list[Route], streams: int, part: Part) -> Table:
     table = Table(f"Memory of {streams} idle streams", ["", "total", "per stream"])
     for route in routes[1:]:
         progress(f"service: {route.name}, {streams} idle streams")
-        before = _rss(route.pid)
+        before = rss(route.pid)
         growth = asyncio.run(_memory_with_streams(route, streams)) - before
         part.figures.setdefault("idle", {})[route.name] = growth / streams
         table.rows.append([route.name, f"{growth / 1e6:,.1f} MB", f"{growth / streams / 1e3:,.0f} kB"])
@@ -146,9 +124,11 @@ def _measure_memory(routes: list[Route], streams: int, part: Part) -> Table:
 
 async def _memory_with_streams(route: Route, streams: int) -> int:
     model = "bench-idle" if route.key == KEY else "idle"
-    writers = await open_idle_streams(route.port, streams, key=route.key, named=route.named, model=model)
+    writers = await open_idle_streams(
+        route.port, streams, key=route.key, named=route.named, headers=route.headers, model=model
+    )
     await asyncio.sleep(0.5)
-    memory = _rss(route.pid)
+    memory = rss(route.pid)
     for writer in writers:
         writer.close()
     return memory
@@ -160,115 +140,13 @@ def _add_targets(part: Part, routes: list[Route], results: Rounds) -> None:
     measured = f"{time_of(max(added[0], 1e-6))} minimum, {time_of(max(median(added), 1e-6))} median"
     what = "at most 5 ms added to the first token, 1 client, recorded"
     part.targets.append(Target(what, measured, added[0] <= 0.005))
-    if "litellm proxy" not in {route.name for route in routes}:
+    if LITELLM_ROUTE not in {route.name for route in routes}:
         return
     for stream in (True, False):
         for clients in CLIENTS:
             pairs = zip(
-                results[stream, clients, "minutebook, recorded"], results[stream, clients, "litellm proxy"], strict=True
+                results[stream, clients, "minutebook, recorded"], results[stream, clients, LITELLM_ROUTE], strict=True
             )
             ratio = median(our.per_second / their.per_second for our, their in pairs)
             what = f"at least 3 times litellm's requests per second, {clients} clients, {'streamed' if stream else 'whole'}"
             part.targets.append(Target(what, times(ratio), ratio >= 3))
-
-
-@contextmanager
-def run_provider() -> Iterator[tuple[int, int]]:
-    port = _free_port()
-    command = [sys.executable, "-m", "uvicorn", "bench.service_provider:app", "--port", str(port), "--no-access-log"]
-    with _process([*command, "--log-level", "error"], port) as pid:
-        yield port, pid
-
-
-@contextmanager
-def run_service(db: str, upstream: str) -> Iterator[tuple[int, int]]:
-    port = _free_port()
-    script = "from minutebook.cli.main import main; main()"
-    options = ["serve", "--db", db, "--upstream", upstream, "--port", str(port), "--log-level", "error"]
-    with _process([sys.executable, "-c", script, *options], port) as pid:
-        yield port, pid
-
-
-@contextmanager
-def _litellm_proxy(command: Path, folder: Path, upstream: str) -> Iterator[tuple[int, int]]:
-    port = _free_port()
-    config = folder / "litellm.yaml"
-    models = "".join(
-        f"  - model_name: {name}\n    litellm_params:\n"
-        f"      {{model: openai/{name}, api_base: '{upstream}', api_key: none}}\n"
-        for name in ("bench", "bench-idle")
-    )
-    config.write_text(f"model_list:\n{models}general_settings: {{master_key: {KEY}}}\n", encoding="utf-8")
-    options = ["--config", str(config), "--port", str(port), "--host", "127.0.0.1", "--num_workers", "1"]
-    with _process([str(command), *options], port, quiet=True) as pid:
-        yield port, pid
-
-
-@contextmanager
-def _process(command: list[str], port: int, *, quiet: bool = False) -> Iterator[int]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")} | OFFLINE
-    stderr = subprocess.DEVNULL if quiet else None
-    with subprocess.Popen(command, cwd=ROOT, env=clean, stdout=subprocess.DEVNULL, stderr=stderr) as process:
-        try:
-            _wait_for(port, process)
-            yield process.pid
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
-    for _ in range(1_200):
-        if process.poll() is not None:
-            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise RuntimeError(f"{process.args!r} does not listen on its port")
-
-
-def _find_or_install_litellm() -> Path | None:
-    """The command of the proxy. It is installed in a separate environment if necessary; None if that fails."""
-    folder = HOME / "litellm"
-    command, installed = folder / "bin" / "litellm", folder / "installed.txt"
-    if installed.is_file() and installed.read_text(encoding="utf-8") == LITELLM:
-        return command
-    progress("installing the litellm proxy in a separate environment (once, takes two minutes)")
-    shutil.rmtree(folder, ignore_errors=True)
-    venv.create(folder, with_pip=True, symlinks=True)
-    process = subprocess.run(
-        [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-q", "install", LITELLM],
-        capture_output=True,
-        check=False,
-    )
-    if process.returncode:
-        return None
-    installed.write_text(LITELLM, encoding="utf-8")
-    return command
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
-def cpu_seconds(pid: int) -> float:
-    """The CPU time that a process has used, with a resolution of 10 ms."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _rss(pid: int) -> int:
-    """The resident memory of a process, in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    return 0

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+CHAT_PATH = "/v1/chat/completions"
+
 
 @dataclass
 class LoadResult:
@@ -37,20 +39,22 @@ def load(
     key: str = "none",
     headers: Mapping[str, str] | None = None,
     named: bool = False,
+    body: bytes | None = None,
 ) -> LoadResult:
-    """Send requests from concurrent clients, each as soon as it has its answer. `named` gives each request a conversation."""
-    return asyncio.run(_load(port, clients, seconds, stream, model, key, dict(headers or {}), named))
+    """Send requests from concurrent clients, each as soon as it has its answer. `named` gives each request a conversation.
+
+    `body` is the body of every request; by default a chat of two messages.
+    """
+    body = body or small_body(stream=stream, model=model)
+    return asyncio.run(_load(port, clients, seconds, body, key, dict(headers or {}), named))
 
 
 async def _load(
-    port: int, clients: int, seconds: float, stream: bool, model: str, key: str, headers: dict[str, str], named: bool
+    port: int, clients: int, seconds: float, body: bytes, key: str, headers: dict[str, str], named: bool
 ) -> LoadResult:
     result = LoadResult()
     started = time.perf_counter()
-    tasks = [
-        _client(port, number, started + seconds, stream, model, key, headers, named, result)
-        for number in range(clients)
-    ]
+    tasks = [_client(port, number, started + seconds, body, key, headers, named, result) for number in range(clients)]
     await asyncio.gather(*tasks)
     result.seconds = time.perf_counter() - started
     return result
@@ -60,8 +64,7 @@ async def _client(
     port: int,
     number: int,
     until: float,
-    stream: bool,
-    model: str,
+    body: bytes,
     key: str,
     headers: dict[str, str],
     named: bool,
@@ -76,7 +79,7 @@ async def _client(
                 {**headers, "x-conversation-id": f"bench-{number}-{turn}-{time.time_ns()}"} if named else headers
             )
             sent = time.perf_counter()
-            writer.write(request(port, stream=stream, model=model, key=key, headers=request_headers))
+            writer.write(post(port, CHAT_PATH, body, key=key, headers=request_headers))
             await writer.drain()
             first = await read_answer(reader)
             result.first.append(first - sent)
@@ -85,14 +88,13 @@ async def _client(
         writer.close()
 
 
-def request(port: int, *, stream: bool, model: str, key: str, headers: Mapping[str, str]) -> bytes:
-    """A request for a completion, as bytes."""
+def small_body(*, stream: bool, model: str) -> bytes:
+    """The body of a request for a completion of two messages."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "You are brief."},
         {"role": "user", "content": "Say twenty words, please, about anything that you like."},
     ]
-    body = json.dumps({"model": model, "messages": messages, "stream": stream}).encode()
-    return post(port, "/v1/chat/completions", body, key=key, headers=headers)
+    return json.dumps({"model": model, "messages": messages, "stream": stream}).encode()
 
 
 def post(port: int, path: str, body: bytes, *, key: str, headers: Mapping[str, str]) -> bytes:
@@ -132,14 +134,15 @@ async def read_answer(reader: asyncio.StreamReader) -> float:
 
 
 async def open_idle_streams(
-    port: int, streams: int, *, key: str, named: bool, model: str = "idle"
+    port: int, streams: int, *, key: str, named: bool, headers: Mapping[str, str], model: str = "idle"
 ) -> list[asyncio.StreamWriter]:
     """Open streams that send one token and then nothing. The caller closes them."""
     writers = []
     for number in range(streams):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        headers = {"x-conversation-id": f"idle-{number}-{time.time_ns()}"} if named else {}
-        writer.write(request(port, stream=True, model=model, key=key, headers=headers))
+        conversation = {"x-conversation-id": f"idle-{number}-{time.time_ns()}"} if named else {}
+        body = small_body(stream=True, model=model)
+        writer.write(post(port, CHAT_PATH, body, key=key, headers={**headers, **conversation}))
         await reader.readuntil(b"word0")
         writers.append(writer)
     return writers

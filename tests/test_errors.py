@@ -24,7 +24,7 @@ EXAMPLES = [
     (errors.InvalidMessage("role", "is unknown; use user", value="bot"), "message: role 'bot' is unknown; use user"),
     (
         errors.BrokenConversation(["a", "b"]),
-        "a; b. Append the missing message first, call repair(), or accept it with Transcript(broken='mark')",
+        "a; b. Append the missing message first, or call repair()",
     ),
     (
         errors.RecordIsReadOnly("assignment"),

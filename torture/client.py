@@ -18,8 +18,9 @@ TURNS = 8
 """Turns of a conversation. Then the client starts a new one, so that long conversations do not slow the test down."""
 TIMEOUT_SECONDS = 60.0
 """Time without an answer after which a client counts as hanging."""
-RETRYABLE_STATUSES = frozenset({409, 503})
-"""Statuses that a healthy server may send for a request that it cannot answer now."""
+RETRYABLE_STATUSES = frozenset({503})
+"""Statuses that a healthy server may send for a request that it cannot answer now. 409 is none of them: a request waits for
+longer than the lease of a killed server (`replica.CONFIG`), and no two requests use one conversation."""
 RETRY_SECONDS = 0.05
 T = TypeVar("T")
 

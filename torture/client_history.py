@@ -26,14 +26,17 @@ class ClientHistory:
     messages: list[Message] = field(default_factory=list)
     acknowledged: int = 0
     """Number of messages that the client knows to be stored: all up to the last complete answer."""
+    is_stored: bool = True
+    """Whether the client wants its messages stored. If not, none of them may be in the database."""
 
     def add(self, *messages: Message) -> None:
         self.messages += messages
 
     def add_answer(self, answer: Message) -> None:
-        """Add a complete answer. It acknowledges all messages up to here."""
+        """Add a complete answer. It acknowledges all messages up to here, if they are stored."""
         self.messages.append(answer)
-        self.acknowledged = len(self.messages)
+        if self.is_stored:
+            self.acknowledged = len(self.messages)
 
     @property
     def keys(self) -> list[str]:
@@ -82,8 +85,16 @@ class AbandonedConversations(NamedTuple):
 
 
 async def find_abandoned(store: ConversationStore, histories: Sequence[ClientHistory]) -> AbandonedConversations:
-    """Count the conversations that no client knows. They may be forks or unanswered questions, but must not mix clients."""
-    prefixes = {tuple(history.keys[:length]) for history in histories for length in range(len(history.messages) + 1)}
+    """Count the conversations that no client knows.
+
+    They may be forks or unanswered questions, but must not mix clients or have messages of a client that stores nothing.
+    """
+    prefixes = {
+        tuple(history.keys[:length])
+        for history in histories
+        if history.is_stored
+        for length in range(len(history.messages) + 1)
+    }
     known_ids = {history.conversation for history in histories}
     total = mixed = 0
     cursor = None

@@ -12,8 +12,10 @@ from torture.fork_server import ForkedProcess, ForkServer
 
 LEASE_SECONDS = 0.3
 """Short, so that the leases of a killed server expire before the next kill."""
+WAIT_SECONDS = 2 * LEASE_SECONDS
+"""How long a request waits for a locked conversation before it gets 409."""
 CONFIG = {
-    "server": {"lease_seconds": LEASE_SECONDS},
+    "server": {"lease_seconds": LEASE_SECONDS, "wait_seconds": WAIT_SECONDS},
     "conversation": {"retention": {"expose_tool_details": True}},
     "tools": [{"python": "torture.threads:look_up"}],
 }

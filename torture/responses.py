@@ -1,4 +1,4 @@
-"""Clients of `/v1/responses`: one names its conversation, the other the previous response."""
+"""Clients of `/v1/responses`: they name the conversation or the previous response, wait in the background, or store nothing."""
 
 import itertools
 import json
@@ -10,6 +10,8 @@ from torture.client_history import ClientHistory, Message
 
 TOOLS = [{"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}]
 PATH = "/v1/responses"
+POLL_SECONDS = 0.02
+"""Time between two questions for a background response."""
 
 
 @dataclass
@@ -18,11 +20,17 @@ class ResponseClient(RetryingClient):
 
     uses_previous: bool = False
     """Whether it sends `previous_response_id` instead of a conversation."""
+    in_background: bool = False
+    """Whether it creates background responses, and asks for them until they have ended."""
+    stores: bool = True
+    """Whether responses are stored. If not, it sends all items with every request."""
     _previous_id: str | None = None
+    _items: list[Message] = field(default_factory=list)
+    """All items of a conversation that is not stored."""
 
     def start_conversation(self, history: ClientHistory) -> None:
-        self._previous_id = None
-        if not self.uses_previous:
+        self._previous_id, self._items, history.is_stored = None, [], self.stores
+        if not self.uses_previous and self.stores:
             body = {"metadata": {"of": history.name}}
             history.conversation = self.request(
                 history.name, lambda attempt: attempt.post("/v1/conversations", body).json()["id"]
@@ -36,6 +44,7 @@ class ResponseClient(RetryingClient):
             request = ResponseRequest(self._body(history, new_items, is_streamed=turn % 2 == 0))
             response = self.request(f"{history.name}-{turn}-{step}", request.send)
             self._previous_id, history.conversation = response["id"], request.conversation
+            self._items += [*new_items, *response["output"]]
             answer = message_of(response["output"])
             history.add_answer(answer)
             call_ids = [call["id"] for call in answer.get("tool_calls", ())]
@@ -46,7 +55,10 @@ class ResponseClient(RetryingClient):
             history.add(*({"role": "tool", "tool_call_id": call_id, "content": result} for call_id in call_ids))
 
     def _body(self, history: ClientHistory, new_items: list[Message], *, is_streamed: bool) -> dict[str, Any]:
-        body = {"model": "scripted", "input": new_items, "stream": is_streamed, "tools": TOOLS, "store": True}
+        body = {"model": "scripted", "input": new_items, "stream": is_streamed, "tools": TOOLS, "store": self.stores}
+        if not self.stores:
+            return {**body, "input": [*self._items, *new_items]}
+        body["background"] = self.in_background
         if not self.uses_previous:
             return {**body, "conversation": history.conversation}
         return body if self._previous_id is None else {**body, "previous_response_id": self._previous_id}
@@ -66,21 +78,43 @@ class ResponseRequest:
     def send(self, attempt: Attempt) -> dict[str, Any]:
         """Send the request, or resume its stream where it was cut; return the response."""
         if not self.body["stream"]:
-            whole = attempt.post(PATH, self.body)
-            self.conversation = whole.headers["x-conversation-id"]
-            return _require_completed(whole.json())
+            return self._send_whole(attempt)
+        if not self.body["store"]:
+            self._restart()
         if self._response_id:
             path = f"{PATH}/{self._response_id}?stream=true&starting_after={self._last_number}"
             stream = attempt.http.stream("GET", f"{attempt.url}{path}")
         else:
             stream = attempt.http.stream("POST", f"{attempt.url}{PATH}", json=self.body, headers=attempt.headers)
         with stream as streamed:
-            self.conversation = require_success(streamed).headers["x-conversation-id"]
+            self.conversation = require_success(streamed).headers.get("x-conversation-id", "")
             for _, data in server_events(streamed):
                 response = None if data == "[DONE]" else self._receive(json.loads(data))
                 if response is not None:
                     return response
         raise RetryLater("cut off")
+
+    def _send_whole(self, attempt: Attempt) -> dict[str, Any]:
+        """Send the request, or ask for the background response that an earlier attempt has created."""
+        if self._response_id:
+            whole = require_success(attempt.http.get(f"{attempt.url}{PATH}/{self._response_id}"))
+        else:
+            whole = attempt.post(PATH, self.body)
+        self.conversation = whole.headers.get("x-conversation-id", "")
+        response: dict[str, Any] = whole.json()
+        if not self.body.get("background"):
+            return _require_completed(response)
+        if response["status"] in {"queued", "in_progress"}:
+            self._response_id = response["id"]
+            raise RetryLater("in the background", POLL_SECONDS)
+        if response["status"] == "failed":
+            self._restart()
+            raise RetryLater(f"in the background: {response['error']['code']}")
+        return _require_completed(response)
+
+    def _restart(self) -> None:
+        """Forget what was received: the next attempt creates a new response."""
+        self._response_id, self._last_number, self._text = "", -1, []
 
     def _receive(self, event: dict[str, Any]) -> dict[str, Any] | None:
         """Check an event; return the response if this is its end."""
@@ -88,7 +122,7 @@ class ResponseRequest:
         if kind in {"error", "response.failed"}:
             if kind == "error":
                 return None
-            self._response_id, self._last_number, self._text = "", -1, []
+            self._restart()
             raise RetryLater(f"in the stream: {event['response']['status']}")
         assert number == self._last_number + 1, f"event {number} came after {self._last_number}"
         self._last_number = number

@@ -34,6 +34,8 @@ CLIENTS: Mapping[str, Callable[..., RetryingClient]] = {
     "completions": CompletionClient,
     "conversation": ResponseClient,
     "previous": partial(ResponseClient, uses_previous=True),
+    "background": partial(ResponseClient, in_background=True),
+    "unstored": partial(ResponseClient, stores=False),
     "threads": ThreadClient,
 }
 """The kinds of clients. Each runs twice: with idempotency keys and with retry counts."""
@@ -66,7 +68,8 @@ def kill_service(
     """Kill and restart random replicas at random moments under load. `harm` may do something else to them.
 
     Raises:
-        AssertionError: a client got a response other than an answer or a request to retry.
+        AssertionError: a client got a response other than an answer or a request to retry, such as 409: a conversation was
+            locked for longer than the lease of a killed replica.
     """
     draw, result, stopping = random.Random(seed), CrashResult(), threading.Event()
     with (

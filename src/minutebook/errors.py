@@ -57,6 +57,12 @@ def require_type(name: str, value: object, types: type | tuple[type, ...], expec
         raise InvalidSetting(name, value, expected)
 
 
+def python_type_of(value: object) -> str:
+    """The name of the value's type with its article: "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 class MissingSetting(MinutebookError, ValueError):
     """A required setting or argument is absent; `how_to_set` is what to write: "add --max-tokens 32000"."""
 
@@ -88,12 +94,10 @@ class BrokenConversation(MinutebookError, ValueError):
     """A message breaks the pairing of tool calls and results, and the transcript rejects that; nothing was appended."""
 
     findings: Sequence[Any]
+    advice: str = "Append the missing message first, or call repair()"
 
     def __str__(self) -> str:
-        findings = "; ".join(map(str, self.findings))
-        return (
-            f"{findings}. Append the missing message first, call repair(), or accept it with Transcript(broken='mark')"
-        )
+        return f"{'; '.join(map(str, self.findings))}. {self.advice}"
 
 
 class RecordIsReadOnly(MinutebookError, TypeError):

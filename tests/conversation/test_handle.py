@@ -285,8 +285,9 @@ def test_bad_input_changes_nothing():
     for bad in (None, 5, {"role": "model", "parts": []}, {"content": "no role"}, [["nested"]]):
         with pytest.raises(InvalidMessage):
             chat.append("good", bad)
-    with pytest.raises(BrokenConversation):
+    with pytest.raises(BrokenConversation, match="Append the missing message first, or call repair") as broken:
         chat.append({"role": "tool", "tool_call_id": "unknown", "content": "x"})
+    assert "Transcript" not in str(broken.value)
     with pytest.raises(InvalidSetting, match="at least one message"):
         chat.append()
 
@@ -301,6 +302,8 @@ def test_an_empty_conversation_has_no_view():
 def test_a_request_that_does_not_exist_is_named():
     chat = Conversation()
     chat.append("hello")
+    with pytest.raises(RequestNotFound):
+        chat.request(1)
     chat.view()
 
     with pytest.raises(RequestNotFound, match="has no request 7; its newest request is "):

@@ -199,11 +199,11 @@ class _GuardedView:
         if not repairs:
             return
         sent = set(self.view.origins)
-        self.violations += [
-            Violation(Guarantee.VALID, str(change), in_record=True)
-            for change in repairs
-            if self.record.position_of(change.index) in sent
-        ]
+        for change in repairs:
+            position = self.record.position_of(change.index)
+            if position in sent:
+                detail = change.what if position is None else str(replace(change, index=position))
+                self.violations.append(Violation(Guarantee.VALID, detail, in_record=True))
 
     def _answer_open_calls(self) -> None:
         """Add placeholder results for the open calls at the end of the record."""
@@ -257,7 +257,10 @@ class _GuardedView:
         """Whether the record itself has this problem, so that the manager did not cause it."""
         if self._record_problems is None:
             findings = check(self.record, provider=self.provider)
-            self._record_problems = {(problem.kind, problem.index, problem.call_id) for problem in findings}
+            self._record_problems = {
+                (problem.kind, self.record.position_of(problem.index) if self.record else 0, problem.call_id)
+                for problem in findings
+            }
         position = self.view.origins[finding.index] if self.view else 0
         return (finding.kind, position, finding.call_id) in self._record_problems
 

@@ -332,7 +332,7 @@ class RepairedCopy:
     def _answer_open_calls(self, copy: "Transcript") -> None:
         """Append a placeholder result for each open call of the copy's last exchange."""
         for call_id in copy.open_calls:
-            call_index = copy.position_of(copy.exchange_starts[-1])
+            call_index = copy.origin_of(copy.exchange_starts[-1])
             assert call_index is not None
             copy.append_from(None, placeholder_result(call_id))
             self.repairs += (Repair(FindingKind.DANGLING_CALL, RepairAction.ANSWERED, call_index, call_id),)

@@ -24,6 +24,8 @@ T = TypeVar("T")
 _MAX_CACHED = 8
 """Maximum number of values that `Transcript.cached_value` keeps."""
 
+_BROKEN_ADVICE = "Append the missing message first, call repair(), or accept it with Transcript(broken='mark')"
+
 _IGNORED_KINDS = frozenset({FindingKind.REUSED_ID})
 """Problems that a transcript does not report. Calls and results are paired within one exchange, so an id may occur again
 in a later one."""
@@ -97,7 +99,7 @@ class Transcript(Sequence[Message]):
             problems = self._pairing.problems(index, message)
             findings = [finding for finding in problems if finding.kind not in _IGNORED_KINDS]
             if findings and self.broken == "raise":
-                raise BrokenConversation(findings)
+                raise BrokenConversation(findings, _BROKEN_ADVICE)
             if not is_plain_message:
                 if self.broken == "raise":
                     require_content(message, index)
@@ -260,6 +262,10 @@ class Transcript(Sequence[Message]):
             self.append(message)
         if self._parent.pins and origin in self._parent.pins:
             self._pins |= {len(self._messages) - 1}
+
+    def origin_of(self, index: int) -> int | None:
+        """Index in the parent of the message at `index` of a derived transcript, or None if it was added."""
+        return index if self._origins is None else self._origins[index]
 
     def position_of(self, index: int) -> int | None:
         """Position in the record of the message at `index`, or None if it was added."""

@@ -57,12 +57,6 @@ def require_type(name: str, value: object, types: type | tuple[type, ...], expec
         raise InvalidSetting(name, value, expected)
 
 
-def python_type_of(value: object) -> str:
-    """The name of the value's type with its article: "an int"."""
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
 class MissingSetting(MinutebookError, ValueError):
     """A required setting or argument is absent; `how_to_set` is what to write: "add --max-tokens 32000"."""
 

@@ -295,7 +295,7 @@ def test_bad_input_changes_nothing():
 
 
 def test_an_empty_conversation_has_no_view():
-    with pytest.raises(MissingSetting, match="append a message first"):
+    with pytest.raises(MissingSetting, match="append one first"):
         Conversation(system="Be brief.").view()
 
 

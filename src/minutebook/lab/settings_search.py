@@ -97,7 +97,7 @@ def _half(session: RecordedSession) -> int:
 def _require_sessions(report: Report) -> None:
     if report.sessions < 2:
         raise MissingSetting(
-            "a second session in a half of the sessions", "add sessions: tuning needs two in each half"
+            "a second session in one half", "add sessions: tuning needs at least two sessions in each half"
         )
 
 

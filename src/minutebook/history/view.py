@@ -14,6 +14,7 @@ from minutebook.history.guarantees import guard
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol, Violation
 from minutebook.record.fold import Fold, record_with_folds
 from minutebook.record.message import Message, Provider
+from minutebook.record.repairs import repair
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
 from minutebook.wire.read import read
@@ -60,8 +61,14 @@ class View:
         return {"messages": openai_messages(self.curated)}
 
     def anthropic(self) -> dict[str, Any]:
-        """Keyword arguments for `client.messages.create`: `messages`, and `system` if there is a system message."""
-        return anthropic_arguments(self.curated)
+        """Keyword arguments for `client.messages.create`: `messages`, and `system` if there is a system message.
+
+        A view of another provider is repaired where Anthropic would reject it. `view(provider="anthropic")` makes these
+        repairs before it counts tokens, and reports them in `violations`.
+        """
+        if self.provider == "anthropic":
+            return anthropic_arguments(self.curated)
+        return anthropic_arguments(repair(self.curated, provider="anthropic").messages)
 
     def responses(self) -> dict[str, Any]:
         """Keyword arguments for `client.responses.create`: `input`, and `instructions` if there is a system message."""

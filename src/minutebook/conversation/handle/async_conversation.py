@@ -117,7 +117,11 @@ class AsyncConversation(ConversationCalls):
     @overload
     def __getitem__(self, position: slice) -> list[Message]: ...
     def __getitem__(self, position: int | slice) -> Message | list[Message]:
-        """The message at a position of the record. No fold is applied."""
+        """The message at a position of the record, as it is stored. No fold is applied.
+
+        It may have keys that only minutebook reads, such as `~items`, from which the items of the Responses API are
+        restored when messages are appended to another conversation. The messages of `view()` do not have them.
+        """
         copy: Message | list[Message] = plain_copy(self._record[position])
         return copy
 

@@ -142,6 +142,7 @@ def view_of(
         InvalidMessage: a message has an unknown format.
         InvalidSetting: the limit is neither a number nor a manager.
         GuaranteeViolated: `strict` is set, and the manager's view violates a guarantee.
+        PromptEvaluationError: the manager raised; its error is the `__cause__`.
         RecordIsReadOnly: the manager tried to change a message in place.
     """
     _require_types(system, context, folds, max_tokens, counter)

@@ -81,15 +81,13 @@ class InvalidMessage(MinutebookError, ValueError):
 
 
 class BrokenConversation(MinutebookError, ValueError):
-    """A message breaks the pairing of tool calls and results, and the transcript rejects that; nothing was appended."""
+    """A message breaks the pairing of tool calls and results, and the transcript or store rejects that; nothing was appended."""
 
     findings: Sequence[Any]
+    advice: str = "call repair(), or accept it with Transcript(broken='mark')"
 
     def __str__(self) -> str:
-        findings = "; ".join(map(str, self.findings))
-        return (
-            f"{findings}. Append the missing message first, call repair(), or accept it with Transcript(broken='mark')"
-        )
+        return f"{'; '.join(map(str, self.findings))}. Append the missing message first, {self.advice}"
 
 
 class RecordIsReadOnly(MinutebookError, TypeError):

@@ -13,7 +13,7 @@ from minutebook.history.explanation import Explanation, ExplanationLine, explain
 from minutebook.history.guarantees import guard
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol, Violation
 from minutebook.record.fold import Fold, record_with_folds
-from minutebook.record.message import Message, Provider
+from minutebook.record.message import Message, Provider, refuse_recursion
 from minutebook.record.repairs import repair
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
@@ -206,6 +206,7 @@ def _managers(limit: Any) -> tuple[HistoryManager, ...]:
         raise InvalidSetting("limit", limit, _EXPECTED_LIMIT) from None
 
 
+@refuse_recursion()
 def _record(messages: Any, system: str | None, counter: TokenCounter | None) -> tuple[Transcript, int]:
     """The messages as a transcript, and the number of system messages put before them."""
     if isinstance(messages, Transcript):

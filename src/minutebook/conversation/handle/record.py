@@ -109,9 +109,12 @@ class ConversationRecord:
             raise
         except ConversationNotFound:  # new, or expired
             self._forget()
-            self._source = ViewSource(None, (), counter=self._policy.counter, whole_record=True)
+            self._source = self._empty_source()
             return self._source
         return await self._replace_record(loaded)
+
+    def _empty_source(self) -> ViewSource:
+        return ViewSource(None, (), counter=self._policy.counter, whole_record=True)
 
     def _forget(self) -> None:
         self._source, self._header, self._sent, self._own_calls = None, None, None, frozenset()

@@ -85,7 +85,7 @@ class InvalidMessage(MinutebookError, ValueError):
 
 
 class BrokenConversation(MinutebookError, ValueError):
-    """A message breaks the pairing of tool calls and results, and the transcript rejects that; nothing was appended."""
+    """A message breaks the pairing of tool calls and results, and the transcript or store rejects that; nothing was appended."""
 
     findings: Sequence[Any]
     advice: str = "Append the missing message first, or call repair()"

@@ -497,7 +497,9 @@ def test_an_error_of_the_manager_is_raised(session):
         def curate(self, messages, *, session):
             raise KeyError("oops")
 
-    with pytest.raises(PromptEvaluationError, match=r"request phase: KeyError") as caught:
+    with pytest.raises(
+        PromptEvaluationError, match=r"'[^']+' failed in the request phase: Broken.curate raised KeyError"
+    ) as caught:
         evaluate(ScriptedModel(), session, history_manager=Broken())
 
     assert isinstance(caught.value.__cause__, KeyError)

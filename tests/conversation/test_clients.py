@@ -125,3 +125,32 @@ def test_lone_surrogates_stay_in_the_record_are_sent_as_replacement_characters_a
         reported = [violation for violation in view.violations if "bad text: replaced" in violation.detail]
         assert [violation.in_record for violation in reported] == [True] * 6
         assert "bad text: replaced" in chat.why(3, request=view.number).reason
+
+
+def test_a_view_of_a_chat_follows_the_rules_of_anthropic_when_it_is_sent_there(provider, anthropic_client):
+    chat = Conversation()
+    call_of_tool = {"id": "same", "type": "function", "function": {"name": "find_order", "arguments": "[1]"}}
+    for number in range(2):  # a used id and arguments that are no object, which only Anthropic rejects
+        chat.append(f"Question {number}")
+        chat.append(
+            {"role": "assistant", "content": None, "tool_calls": [call_of_tool]},
+            {"role": "tool", "tool_call_id": "same", "content": "found"},
+        )
+
+    anthropic_client.messages.create(model="m", max_tokens=99, **chat.view().anthropic())
+
+    assert provider.problems == []
+
+
+def test_a_message_of_the_record_has_the_items_it_was_read_from_and_those_of_a_view_have_not():
+    chat, copy = Conversation(), Conversation()
+    items = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Which?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "E"},
+        {"type": "message", "id": "m1", "role": "assistant", "content": [{"type": "output_text", "text": "This."}]},
+    ]
+    chat.append(*items)
+    copy.append(*chat)
+
+    assert copy.view().responses() == chat.view().responses() == {"input": items}
+    assert [message.keys() for message in copy.view().messages] == [{"role", "content"}] * len(copy)

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import CannotFit, MemoryStore, ToolResultTruncator, TruncateStrategy, TurnStrategy, open_store
+from minutebook import CannotFit, MemoryStore, ToolResultTruncator, TruncateStrategy, TurnStrategy, open_store, view_of
 from minutebook.conversation import AsyncConversation, Conversation
 from minutebook.errors import (
     BrokenConversation,
     ConversationBusy,
+    ConversationErased,
     InvalidMessage,
     InvalidSetting,
     MissingSetting,
@@ -285,7 +286,7 @@ def test_bad_input_changes_nothing():
     for bad in (None, 5, {"role": "model", "parts": []}, {"content": "no role"}, [["nested"]]):
         with pytest.raises(InvalidMessage):
             chat.append("good", bad)
-    with pytest.raises(BrokenConversation, match="Append the missing message first, or call repair") as broken:
+    with pytest.raises(BrokenConversation, match="Append the missing message first, or rewind") as broken:
         chat.append({"role": "tool", "tool_call_id": "unknown", "content": "x"})
     assert "Transcript" not in str(broken.value)
     with pytest.raises(InvalidSetting, match="at least one message"):
@@ -426,6 +427,9 @@ def test_an_erased_conversation_is_gone():
     chat.append("hello")
 
     assert chat.erase().entries == 1
+    assert (len(chat), list(chat)) == (0, [])
+    with pytest.raises(ConversationErased):
+        chat.append("hello again")
 
 
 def test_a_conversation_is_not_open_before_the_first_call():
@@ -650,3 +654,28 @@ def test_first_messages_of_a_recipient_at_the_same_time_go_to_one_conversation(d
             return [len((await store.list(recipient=f"user {number}")).items) for number in range(10)]
 
     assert asyncio.run(scenario()) == [1] * 10
+
+
+def test_messages_that_contain_themselves_are_refused():
+    content = {"role": "user", "content": [{"type": "text", "text": "hello"}]}
+    content["content"][0]["of"] = content
+    other_key = {"role": "user", "content": "hello"}
+    other_key["of"] = other_key
+    chat = Conversation()
+
+    for message in (content, other_key):
+        with pytest.raises(InvalidMessage, match="contains itself"):
+            chat.append(message)
+        with pytest.raises(InvalidMessage, match="contains itself"):
+            view_of([message])
+    assert len(chat) == 0
+
+
+def test_the_error_of_a_missing_result_says_what_to_do_with_a_conversation():
+    chat = Conversation()
+    chat.append("Find it.", {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]})
+
+    with pytest.raises(BrokenConversation, match="Append the missing message first, or rewind or clear") as caught:
+        chat.append("hello?")
+
+    assert "Transcript(" not in str(caught.value)

@@ -3,7 +3,8 @@
 import pytest
 
 from minutebook import Conversation, MemoryStore
-from minutebook.errors import InvalidSetting, VersionConflict
+from minutebook.errors import InvalidSetting, MissingSetting, VersionConflict
+from tests.agent.parts import InProcessAdapter
 
 
 def _contents(chat: Conversation) -> list[object]:
@@ -71,3 +72,21 @@ def test_a_rewind_with_another_version_or_position_is_rejected():
         chat.rewind(2)
 
     assert _contents(chat) == ["one"]
+
+
+@pytest.mark.parametrize("hide_all", [Conversation.clear, lambda chat: chat.rewind(0)], ids=["clear", "rewind"])
+def test_a_conversation_whose_messages_are_all_hidden_has_no_view(hide_all):
+    chat = Conversation("a", system="Be brief.")
+    chat.append("one")
+    chat.pin(1)
+    hide_all(chat)
+
+    for method in (chat.view, chat.fit):
+        with pytest.raises(MissingSetting, match="append a message first"):
+            method()
+    with pytest.raises(MissingSetting, match="pass the user message"):
+        chat.run(InProcessAdapter())
+    assert chat.requests() == []
+    chat.append("two")
+    assert _contents(chat) == ["Be brief.", "two"]
+    assert chat.requests()[0].number == 1

@@ -15,10 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import MemoryStore, open_store
+from minutebook import MemoryStore, check, open_store
 from minutebook.conversation import Conversation
 from minutebook.conversation.handle.lock import TaskLock
 from minutebook.conversation.handle.thread_loop import run_in_this_thread
+from minutebook.record.finding import errors
+from minutebook.store.loop_thread import run_sync
+from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
+from tests.agent.parts import adapter_for
 from tests.store.backends import BACKENDS, each_backend
 
 
@@ -87,6 +91,55 @@ def test_ctrl_c_is_raised_after_the_append_and_the_handle_stays_usable():
 
     assert contents(chat) == ["before", "stored, but not acknowledged", "after"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def exit_tool(error):
+    def leave() -> str:
+        """Leave."""
+        raise error
+
+    async def leave_later() -> str:
+        """Leave."""
+        raise error
+
+    return leave, leave_later
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_tool_that_exits_has_failed_and_the_run_continues(is_async):
+    leave = exit_tool(SystemExit(3))[is_async]
+    model = ScriptedModel(call(leave.__name__), say("Then not."), say("Hello."))
+    with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
+        chat = Conversation("a")
+
+        assert chat.run(adapter, "Go.", tools=[leave]).text == "Then not."
+        assert contents(chat)[2] == "The tool failed: SystemExit: 3"
+        assert chat.run(adapter, "Hello?").text == "Hello."
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_keyboard_interrupt_in_a_tool_ends_the_run_and_the_handle_stays_usable(is_async):
+    leave = exit_tool(KeyboardInterrupt())[is_async]
+    model = ScriptedModel(call(leave.__name__), say("Hello."))
+    with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
+        chat = Conversation("a")
+
+        with pytest.raises(KeyboardInterrupt):
+            chat.run(adapter, "Go.", tools=[leave])
+        assert chat.run(adapter, "Hello?").text == "Hello."
+        assert errors(check(list(chat))) == []
+
+
+def test_an_exit_in_the_background_thread_is_raised_in_the_thread_of_the_caller():
+    async def leave():
+        sys.exit(3)
+
+    async def answer():
+        return 1
+
+    with pytest.raises(SystemExit):
+        run_sync(leave())
+    assert run_sync(answer()) == 1
 
 
 def test_an_exception_of_the_programs_own_signal_handler_ends_the_call():

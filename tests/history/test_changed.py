@@ -18,7 +18,7 @@ from minutebook import (
     Transcript,
     view_of,
 )
-from minutebook.errors import InvalidMessage, InvalidResult, InvalidSetting
+from minutebook.errors import InvalidMessage, InvalidResult, InvalidSetting, PromptEvaluationError
 from minutebook.history import NoteStatus, explain, guard
 from minutebook.record import last_turns
 from minutebook.session import InProcessEventBus
@@ -226,3 +226,18 @@ def test_a_manager_may_yield_its_messages():
             yield messages[-1]
 
     assert view_of(CHAT, Newest()).messages == [CHAT[0], CHAT[-1]]
+
+
+def test_an_error_of_a_manager_names_the_manager():
+    class Broken:
+        def curate(self, messages, *, session):
+            return 1 / 0
+
+    class BrokenLater(Broken):
+        def curate(self, messages, *, session):
+            yield 1 / 0
+
+    for managers in (Broken(), [TokenBudgetManager(5_000), Broken()], BrokenLater()):
+        with pytest.raises(PromptEvaluationError, match=r"Broken(Later)?\.curate raised ZeroDivisionError") as caught:
+            view_of([{"role": "user", "content": "hello"}], managers)
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)

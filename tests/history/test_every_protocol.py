@@ -13,6 +13,7 @@ from tests.every import MANAGERS
 from tests.protocols import anthropic_conversations, conversations_with_neighbours, has_blocks, responses_conversations
 from tests.strategies import conversations, foreign_conversations
 
+PROTOCOLS = ("chat", "responses", "anthropic")
 PROVIDERS = st.sampled_from(["openai", "anthropic"])
 
 
@@ -45,18 +46,15 @@ def test_cut_anthropic_conversations_are_valid(messages):
 @pytest.mark.fuzz
 @given(responses_conversations(max_turns=12), PROVIDERS)
 def test_cut_responses_conversations_are_valid(items, provider):
-    protocols = ("responses", "chat") if provider == "openai" else ("responses", "chat", "anthropic")
-
-    assert view_problems(items, provider, protocols) == {}
+    assert view_problems(items, provider, PROTOCOLS) == {}
 
 
 @pytest.mark.fuzz
 @given(conversations(user_first=True), PROVIDERS)
 def test_cut_chat_conversations_are_valid(chat, provider):
-    protocols = ("chat", "responses") if provider == "openai" else ("chat", "responses", "anthropic")
     messages = [*map(with_known_keys, chat), {"role": "user", "content": "Go on."}]
 
-    assert view_problems(messages, provider, protocols) == {}
+    assert view_problems(messages, provider, PROTOCOLS) == {}
 
 
 def with_known_keys(message):
@@ -67,6 +65,4 @@ def with_known_keys(message):
 @pytest.mark.fuzz
 @given(foreign_conversations(), PROVIDERS)
 def test_cut_conversations_with_parts_and_calls_of_one_api_are_valid_in_all(messages, provider):
-    protocols = ("chat", "responses") if provider == "openai" else ("chat", "responses", "anthropic")
-
-    assert view_problems(messages, provider, protocols) == {}
+    assert view_problems(messages, provider, PROTOCOLS) == {}

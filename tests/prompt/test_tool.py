@@ -1,6 +1,7 @@
 import asyncio
 import inspect
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 import pytest
@@ -141,8 +142,8 @@ class Report:
         (ToolResult("Found:", "plain text"), "Found:\n\nplain text"),
         (ToolResult("", {"a": Colour.RED}), '{"a": "red"}'),
         (ToolResult("Here:", Report()), "Here:\n\nas it renders itself"),
-        (ToolResult("Kept.", object()), "Kept."),
-        (ToolResult("Kept.", {"a": float("inf")}), "Kept."),
+        (ToolResult("Path:", PurePosixPath("/a")), 'Path:\n\n"/a"'),
+        (ToolResult("Sum:", {"a": float("inf")}), 'Sum:\n\n{"a": "inf"}'),
         (ToolResult("Summarised.", Sum(1), show_value=False), "Summarised."),
         (ToolResult("Zero:", 0), "Zero:\n\n0"),
         (ToolResult.error("No such file; try ls."), "No such file; try ls."),

@@ -64,7 +64,9 @@ def planted(http, token, document):
                 {"json": poisoned(path, secret, number)} if method in {"post", "put"} else {"params": {"after": secret}}
             )
             answers.append(asked(http, method, path, ids, headers=headers, **options))
-    return answers
+    path = "/v1/chat/completions"
+    headers = bearer(token) | {"x-conversation-id": "a"}
+    return [*answers, asked(http, "post", path, {}, headers=headers, json=poisoned(path, PLANTED[0], 2))]
 
 
 PROVIDERS = {

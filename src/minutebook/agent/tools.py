@@ -91,7 +91,7 @@ async def _run_tool(call: ToolCall, context: ToolContext, threads: ThreadPoolExe
         return ToolOutcome(call, content, success=True, error=error)
     except (DeadlineExceeded, BudgetExceeded) as error:
         return ToolOutcome(call, str(error), success=False, error=error)
-    except Exception as error:  # noqa: BLE001 - a tool is user code; the model may try something else
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is user code; the model may try something else
         _LOG.warning("tool %s failed", call.name, exc_info=error)
         return ToolOutcome(call, f"The tool failed: {type(error).__name__}: {error}", success=False)
 

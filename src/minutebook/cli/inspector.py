@@ -1,18 +1,24 @@
-"""Serve the inspector of `minutebook inspect` on loopback, and open it in the browser."""
+"""What the command line does with the inspector: serve it on loopback, or write a conversation as one HTML file."""
 
 import asyncio
 import json
 import socket
 import webbrowser
+from collections.abc import Collection
 from contextlib import nullcontext
+from pathlib import Path
 
 import click
 import uvicorn
 
+from minutebook.cli.files import FileConversation
 from minutebook.cli.options import is_json
 from minutebook.cli.server import AnnouncingServer, listener_on, url_of
 from minutebook.service.inspector.app import LocalAccess, create_inspector
+from minutebook.service.inspector.policy import ReplayPolicy, replay
+from minutebook.service.inspector.share.export import export_html
 from minutebook.service.inspector.source import InspectorSource
+from minutebook.service.inspector.sources.files import file_conversation
 from minutebook.store.base import ConversationStore
 
 
@@ -43,3 +49,17 @@ def serve_inspector(
 async def _serve(server: AnnouncingServer, listener: socket.socket, store: ConversationStore | None) -> None:
     async with store or nullcontext():
         await server.serve([listener])
+
+
+def write_html(selected: FileConversation, path: str, policy: ReplayPolicy, redact: Collection[str]) -> int:
+    """Replay a conversation and write the file. Returns the number of bytes.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    name = Path(selected.file).name
+    conversation = file_conversation(selected.id or name, name, selected.conversation, policy.model)
+    replay(conversation, policy)
+    if conversation.failure is not None:
+        raise conversation.failure
+    return Path(path).write_bytes(export_html(conversation, redact=redact).encode("utf-8", "backslashreplace"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from minutebook.errors import InvalidMessage, InvalidResult, InvalidSetting
+from minutebook.errors import InvalidMessage, InvalidResult, InvalidSetting, MinutebookError, PromptEvaluationError
 from minutebook.history.curation import Curated, NoteChain
 from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, PreservedMessages
 from minutebook.history.origins import curated_of
@@ -127,11 +127,23 @@ class _DerivedTranscript:
 def curated_view(
     manager: HistoryManager, source: Transcript, session: SessionProtocol | None, context: CurationContext
 ) -> Curated:
-    """Any manager's view of a transcript, with the origins of its messages."""
+    """Any manager's view of a transcript, with the origins of its messages.
+
+    Raises:
+        InvalidResult: the manager does not return a list of messages.
+        PromptEvaluationError: the manager raised.
+    """
     if isinstance(manager, ContextualManager):
         return manager.curate(source, session=session, context=context)
     read_only = _read_only_messages(source)
-    view = curated_of(read_only, _require_messages(manager, list(read_only), session))
+    try:
+        messages = _require_messages(manager, list(read_only), session)
+    except MinutebookError:
+        raise
+    except Exception as error:  # the manager is user code
+        problem = f"{type(manager).__name__}.curate raised {type(error).__name__}: {error}"
+        raise PromptEvaluationError("view_of", "request", problem) from error
+    view = curated_of(read_only, messages)
     notes = {
         position: note for index, note in view.notes().items() if (position := source.position_of(index)) is not None
     }

@@ -54,6 +54,8 @@ class AdaptiveViewBuilder:
                 provider=self._provider,
                 strict=self._strict,
             )
+        except PromptEvaluationError as error:
+            raise PromptEvaluationError(self._prompt_name, error.phase, error.problem) from error.__cause__
         except MinutebookError:
             raise
         except Exception as error:  # managers can be user code

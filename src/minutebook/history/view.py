@@ -13,7 +13,8 @@ from minutebook.history.explanation import Explanation, ExplanationLine, explain
 from minutebook.history.guarantees import guard
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol, Violation
 from minutebook.record.fold import Fold, record_with_folds
-from minutebook.record.message import Message, Provider
+from minutebook.record.message import Message, Provider, refuse_recursion
+from minutebook.record.repairs import repair
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
 from minutebook.wire.read import read
@@ -60,8 +61,14 @@ class View:
         return {"messages": openai_messages(self.curated)}
 
     def anthropic(self) -> dict[str, Any]:
-        """Keyword arguments for `client.messages.create`: `messages`, and `system` if there is a system message."""
-        return anthropic_arguments(self.curated)
+        """Keyword arguments for `client.messages.create`: `messages`, and `system` if there is a system message.
+
+        A view of another provider is repaired where Anthropic would reject it. `view(provider="anthropic")` makes these
+        repairs before it counts tokens, and reports them in `violations`.
+        """
+        if self.provider == "anthropic":
+            return anthropic_arguments(self.curated)
+        return anthropic_arguments(repair(self.curated, provider="anthropic").messages)
 
     def responses(self) -> dict[str, Any]:
         """Keyword arguments for `client.responses.create`: `input`, and `instructions` if there is a system message."""
@@ -135,6 +142,7 @@ def view_of(
         InvalidMessage: a message has an unknown format.
         InvalidSetting: the limit is neither a number nor a manager.
         GuaranteeViolated: `strict` is set, and the manager's view violates a guarantee.
+        PromptEvaluationError: the manager raised; its error is the `__cause__`.
         RecordIsReadOnly: the manager tried to change a message in place.
     """
     _require_types(system, context, folds, max_tokens, counter)
@@ -198,6 +206,7 @@ def _managers(limit: Any) -> tuple[HistoryManager, ...]:
         raise InvalidSetting("limit", limit, _EXPECTED_LIMIT) from None
 
 
+@refuse_recursion()
 def _record(messages: Any, system: str | None, counter: TokenCounter | None) -> tuple[Transcript, int]:
     """The messages as a transcript, and the number of system messages put before them."""
     if isinstance(messages, Transcript):

@@ -9,8 +9,9 @@ field with a default is nullable (null is parsed as the default), and keywords t
 
 import json
 import math
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence, ValuesView
 from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from dataclasses import MISSING, fields, is_dataclass
@@ -21,6 +22,7 @@ from inspect import cleandoc
 from typing import Any, Final
 from uuid import UUID
 
+from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from minutebook.errors import InvalidSetting, UnsupportedType
@@ -55,6 +57,58 @@ def json_data(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_data(part) for part in value]
     raise UnsupportedType(f"{value!r:.80}", type(value).__name__, "use a dataclass, a list, a dict or a scalar")
+
+
+def tool_value_text(value: Any) -> str:
+    """Any value that a tool returns as JSON text. What JSON does not know is written as text: decimals, paths, NaN, bytes.
+
+    Raises:
+        UnsupportedType: the value contains itself, or two keys of a dict are written as the same text.
+    """
+    try:
+        return json.dumps(_tool_value_data(value), ensure_ascii=False)
+    except RecursionError:
+        advice = "it cannot be written as JSON, because it contains itself or is nested too deep"
+        raise UnsupportedType("the value of the tool", type(value).__name__, advice) from None
+
+
+def _tool_value_data(value: Any) -> Any:
+    """The value as `json_data` returns it, with text for the parts that have no JSON form."""
+    if isinstance(value, BaseModel):
+        return _tool_value_data(value.model_dump())
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _tool_value_data(getattr(value, field.name)) for field in fields(value) if field.init}
+    if isinstance(value, Mapping):
+        return _with_text_keys(value)
+    if isinstance(value, AbstractSet):
+        return sorted(map(_tool_value_data, value), key=lambda part: json.dumps(part, sort_keys=True))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _bytes_text(bytes(value))
+    if isinstance(value, Sequence | ValuesView | Generator) and not isinstance(value, str):
+        return [_tool_value_data(part) for part in value]
+    try:
+        return json_data(value)
+    except (UnsupportedType, InvalidSetting):
+        return str(value)
+
+
+def _with_text_keys(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, part in mapping.items():
+        key_data = _tool_value_data(key)
+        text = key_data if isinstance(key_data, str) else json.dumps(key_data, ensure_ascii=False)
+        if text in data:
+            advice = f"it cannot be written as JSON, because two keys are written as {text!r}"
+            raise UnsupportedType(f"the key {key!r}", type(key).__name__, advice)
+        data[text] = _tool_value_data(part)
+    return data
+
+
+def _bytes_text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return b64encode(data).decode()
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

@@ -31,10 +31,10 @@ from typing import (
     overload,
 )
 
-from minutebook.errors import InvalidSetting, MissingSetting, UnsupportedType
+from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.prompt.parse import parse_arguments
-from minutebook.prompt.schema import json_schema, json_text
+from minutebook.prompt.schema import json_schema, json_text, tool_value_text
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
 
 if TYPE_CHECKING:
@@ -96,8 +96,11 @@ class ToolResult(Generic[Result_co]):
     def render(self) -> str:
         """The text of the tool message: the message, then the value.
 
-        A value with a `render()` method is rendered by it, a str is unchanged, and other values are written as JSON. A
-        value without a JSON form is left out.
+        A value with a `render()` method is rendered by it, a str is unchanged, and other values are written as JSON, with
+        text for what JSON does not know, such as decimals and bytes.
+
+        Raises:
+            UnsupportedType: the value cannot be written as JSON, because it contains itself.
         """
         value_text = _value_text(self.value) if self.show_value else ""
         return "\n\n".join(part for part in (self.message, value_text) if part)
@@ -107,12 +110,9 @@ def _value_text(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     render = getattr(value, "render", None)
-    if callable(render):
+    if callable(render) and not isinstance(value, type):
         return str(render())
-    try:
-        return json_text(value)
-    except (UnsupportedType, InvalidSetting):
-        return ""
+    return tool_value_text(value)
 
 
 class ReifiedGeneric:

@@ -7,7 +7,8 @@ answers; other modules use its functions.
 and lists, so that `json.dumps` and `{**message}` work; changing it raises `RecordIsReadOnly`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Final, Literal, NoReturn, NotRequired, TypeAlias, TypedDict, TypeVar
 
@@ -77,6 +78,15 @@ def plain_copy(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain_copy(inner) for inner in value]
     return value
+
+
+@contextmanager
+def refuse_recursion() -> Iterator[None]:
+    """Raise `InvalidMessage` instead of `RecursionError`, where messages are read from a caller."""
+    try:
+        yield
+    except RecursionError:
+        raise InvalidMessage("it", "contains itself or is nested too deep; expected JSON data") from None
 
 
 Message: TypeAlias = Mapping[str, Any]

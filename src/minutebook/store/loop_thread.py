@@ -108,10 +108,20 @@ class LoopThread:
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while not _ran_until_stopped(loop):
+            pass
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    """Run the loop; return False if a task raised an exception that stops the loop. The task's caller gets it too."""
+    try:
+        loop.run_forever()
+    except (SystemExit, KeyboardInterrupt):
+        return False
+    return True
 
 
 run_sync: Final = LoopThread("minutebook", asyncio.new_event_loop).wait

@@ -146,7 +146,9 @@ def header_after_append(
     if findings and broken == "raise":
         rejected_findings = [finding for finding in findings if finding.kind is not FindingKind.REUSED_ID]
         if rejected_findings:
-            raise BrokenConversation(rejected_findings)
+            raise BrokenConversation(
+                rejected_findings, "Append the missing message first, or rewind or clear the conversation"
+            )
     open_calls = tuple(call_id for call_id, count in pairing.open.items() for _ in range(count))
     open_at = pairing.start if open_calls else None
     return _with_counts(conversation, len(messages), turns, lead, open_calls, open_at, at)

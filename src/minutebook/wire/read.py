@@ -10,7 +10,15 @@ from operator import is_
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import CALL_BLOCKS, JSON_SCALARS, Message, require_message, role_of, type_of
+from minutebook.record.message import (
+    CALL_BLOCKS,
+    JSON_SCALARS,
+    Message,
+    refuse_recursion,
+    require_message,
+    role_of,
+    type_of,
+)
 from minutebook.record.shapes import is_plain, require_content
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
@@ -62,6 +70,7 @@ def read(client_input: Any) -> list[Message]:
     return read_input(client_input).messages
 
 
+@refuse_recursion()
 def read_input(client_input: Any) -> ClientInput:
     """Like `read`, with the usage, the model and the finish reason if the input is a response object.
 

@@ -147,7 +147,7 @@ def _write_html(
     policy: tuple[tuple[str, ...], int | None, str | None],
     redact: Sequence[str],
 ) -> None:
-    from minutebook.cli.html_file import write_html
+    from minutebook.cli.inspector import write_html
     from minutebook.service.inspector.policy import ReplayPolicy
 
     if len(conversations.files) > 1 and not conversations.files[0].is_in_folder:

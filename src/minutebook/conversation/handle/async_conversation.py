@@ -37,7 +37,7 @@ from minutebook.history.view import View
 from minutebook.prompt.section import Section
 from minutebook.prompt.tools import AnyTool
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, Provider, plain_copy
+from minutebook.record.message import Message, Provider, plain_copy, refuse_recursion
 from minutebook.record.validation import rejected_kinds
 from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
@@ -117,7 +117,11 @@ class AsyncConversation(ConversationCalls):
     @overload
     def __getitem__(self, position: slice) -> list[Message]: ...
     def __getitem__(self, position: int | slice) -> Message | list[Message]:
-        """The message at a position of the record. No fold is applied."""
+        """The message at a position of the record, as it is stored. No fold is applied.
+
+        It may have keys that only minutebook reads, such as `~items`, from which the items of the Responses API are
+        restored when messages are appended to another conversation. The messages of `view()` do not have them.
+        """
         copy: Message | list[Message] = plain_copy(self._record[position])
         return copy
 
@@ -178,7 +182,8 @@ class AsyncConversation(ConversationCalls):
         require_type("request", request, (int, NoneType), "the number of a request")
         inputs = [read_input(message) for message in messages]
         # Copies: the caller may change its messages later, and the record must not change with them.
-        new_messages: list[Message] = [plain_copy(message) for part in inputs for message in part.messages]
+        with refuse_recursion():
+            new_messages: list[Message] = [plain_copy(message) for part in inputs for message in part.messages]
         if not new_messages:
             raise InvalidSetting("messages", [], "at least one message")
         response = next((part for part in inputs if part.usage is not None), None)
@@ -428,4 +433,5 @@ class AsyncConversation(ConversationCalls):
         await self._open_locked()
         receipt = await self.store.erase(conversation=self.id)
         self._forget()
+        self._source = self._empty_source()
         return receipt

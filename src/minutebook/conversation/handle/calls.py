@@ -13,7 +13,7 @@ from minutebook.agent.messages import usage_from
 from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
 from minutebook.conversation.agent_call import LEASE_SECONDS, RunLimits, RunRecord
-from minutebook.conversation.handle.record import ATTEMPTS, ConversationRecord, is_rewound
+from minutebook.conversation.handle.record import ATTEMPTS, ConversationRecord, is_empty, is_rewound
 from minutebook.conversation.lease import hold_lease
 from minutebook.conversation.minutes import CallSettings, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
@@ -62,7 +62,7 @@ class ConversationCalls(ConversationRecord):
         self, source: ViewSource, tools: Sequence[Any], provider: Provider | None, *, number: int | None = None
     ) -> ModelCall:
         """A model call that builds a view of the record. With a number, the view is recorded as this request."""
-        if not len(source.record):
+        if is_empty(source):
             raise MissingSetting(f"a message in conversation {self.id!r}", "append one first")
         if provider is not None:
             rejected_kinds(provider)
@@ -105,8 +105,9 @@ class ConversationCalls(ConversationRecord):
         messages = [] if request is None else read_input(request).messages
         if request is not None and len(messages) != 1:
             raise InvalidSetting("request", request, "one user message; append others before the run")
-        record = (await self._read_locked()).record
-        if not messages and not len(record):
+        source = await self._read_locked()
+        record = source.record
+        if not messages and is_empty(source):
             raise MissingSetting("request", f"pass the user message, because conversation {self.id!r} is empty")
         system = (text_of(record[0]) if is_system(record[0]) else "") if len(record) else self._system or ""
         if _has_task_history(sections):

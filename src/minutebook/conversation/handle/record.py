@@ -109,9 +109,12 @@ class ConversationRecord:
             raise
         except ConversationNotFound:  # new, or expired
             self._forget()
-            self._source = ViewSource(None, (), counter=self._policy.counter, whole_record=True)
+            self._source = self._empty_source()
             return self._source
         return await self._replace_record(loaded)
+
+    def _empty_source(self) -> ViewSource:
+        return ViewSource(None, (), counter=self._policy.counter, whole_record=True)
 
     def _forget(self) -> None:
         self._source, self._header, self._sent, self._own_calls = None, None, None, frozenset()
@@ -209,8 +212,9 @@ class ConversationRecord:
         return positions[-1] if positions else loaded.start - 1
 
     def _first_messages(self, source: ViewSource) -> list[Message]:
-        is_empty = not len(source.record) or (is_rewound(source) and source.folds[-1].start == 0)
-        return [{"role": "system", "content": self._system}] if self._system is not None and is_empty else []
+        if self._system is None or not is_empty(source):
+            return []
+        return [{"role": "system", "content": self._system}]
 
     def _interrupted_results(self, record: Transcript, new_messages: Sequence[Message]) -> list[Message]:
         """Results for the tool calls that another process has left without, unless the new messages have them."""
@@ -234,6 +238,11 @@ def is_rewound(source: ViewSource) -> bool:
     """Whether the last message is hidden, so that nothing was appended since a rewind."""
     last = source.folds[-1] if source.folds else None
     return last is not None and last.stop == len(source.record) and last.reason in {REWIND, CLEAR}
+
+
+def is_empty(source: ViewSource) -> bool:
+    """Whether there are no messages, or a rewind hides all of them."""
+    return not len(source.record) or (is_rewound(source) and source.folds[-1].start == 0)
 
 
 async def id_of_recipient(store: ConversationStore, recipient: str) -> str:

@@ -297,7 +297,7 @@ class BudgetView(IncrementalView):
     def _goal(self, factor: float = 1.0) -> int:
         """Maximum tokens of the messages after the cut, without the list of names.
 
-        A cut writes the view anew, so it may only be as large as the savings so far can pay for. Then the views do not
+        A cut writes the whole view to the cache, so it may only be as large as the savings so far can pay for. Then the views do not
         cost more than the full history, even if the conversation ends here.
         """
         settings, account = self._settings, self._account

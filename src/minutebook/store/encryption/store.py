@@ -174,7 +174,7 @@ class EncryptedBackend(Backend):
             raise
         except BrokenConversation as error:
             raise BrokenConversation(
-                [_with_decrypted_call_id(finding, cipher) for finding in error.findings]
+                [_with_decrypted_call_id(finding, cipher) for finding in error.findings], error.advice
             ) from error
         if header is None:
             await self._require_key(conversation, key_id)

@@ -75,7 +75,10 @@ def read(source: Source) -> Iterator[SourceConversation]:
             groups.setdefault(_agent_of(line, agents), []).append(line)
     for agent, lines in groups.items():
         name = session or source.stem
-        yield from _conversations(source, lines, f"{name}.{agent}" if agent else name, None if agent else title)
+        for conversation in _conversations(
+            source, lines, f"{name}.{agent}" if agent else name, None if agent else title
+        ):
+            yield replace(conversation, is_id_derived=not session)
 
 
 def _agent_of(line: _Line, agents: dict[str, str]) -> str:
@@ -105,7 +108,7 @@ def _conversations(
         parent = by_id.get(str(branch[0].parent))
         shared = lines[: lines.index(parent) + 1] if parent is not None else []
         path = [line for line in shared if id(line) in current] + branch
-        yield replace(_conversation(source, path, f"{name}.{root[:8]}", title), branch_of=name)
+        yield replace(_conversation(source, path, f"{name}.{root}", title), branch_of=name)
 
 
 def _current_path(lines: Sequence[_Line]) -> set[int]:

@@ -6,6 +6,7 @@ cannot express is stored in it under `write.FORMAT_KEYS`, so that writing it in 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import is_
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from minutebook.record.shapes import is_plain, require_content
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
 from minutebook.wire.gemini import numbered_messages
-from minutebook.wire.responses import items_to_messages, message_to_items
+from minutebook.wire.responses import becomes_message, items_to_messages, message_to_items
 
 _EXPECTED_INPUT: Final = (
     "text, a chat message, an Anthropic message, a Responses item, a list of these, or a response object of the openai or "
@@ -78,6 +79,39 @@ def read_input(client_input: Any) -> ClientInput:
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
         return ClientInput(list(_messages(value)))
     raise InvalidMessage("it", f"is a {type(client_input).__name__}; expected {_EXPECTED_INPUT}")
+
+
+def read_arguments(arguments: Iterable[Any]) -> list[ClientInput]:
+    """Like `read_input` for each argument of a call. Neighbouring Responses items are read together, as in a list.
+
+    Raises:
+        InvalidMessage: an argument has an unknown format, or is a reasoning item without the item that it belongs to.
+    """
+    inputs: list[ClientInput] = []
+    for are_items, group in groupby(map(_item_of, arguments), key=lambda pair: pair[1] is not None):
+        values = [[item for _, item in group]] if are_items else [argument for argument, _ in group]
+        for value in values:
+            _require_messages(value)
+            inputs.append(read_input(value))
+    return inputs
+
+
+def _item_of(argument: Any) -> tuple[Any, Mapping[str, Any] | None]:
+    """The argument, and its JSON data if it is one item of the Responses API."""
+    if not isinstance(argument, Mapping) and not isinstance(getattr(argument, "type", None), str):
+        return argument, None
+    value = _json_data(argument)
+    is_item = isinstance(value, Mapping) and isinstance(value.get("type", ""), str) and _is_item(value)
+    return argument, value if is_item else None
+
+
+def _require_messages(value: Any) -> None:
+    """Refuse a list of items without any message, call or output, to which the others could be attached."""
+    items = list(map(_json_data, value)) if isinstance(value, list) else []
+    if items and all(isinstance(item, Mapping) and _is_item(item) and not becomes_message(item) for item in items):
+        kinds = " and ".join(dict.fromkeys(str(item["type"]) for item in items))
+        problem = f"is a {kinds} item alone; append all items of the output together: append(*response.output)"
+        raise InvalidMessage("it", problem)
 
 
 def _json_data(value: Any) -> Any:

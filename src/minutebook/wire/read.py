@@ -174,10 +174,20 @@ def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
         items = [_require_mapping(_json_data(item), 0) for item in value["output"]]
         messages = [message for _, message in _item_messages(items, 0)]
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("status"))
-    if value.get("type") == "message" and "stop_reason" in value:
+    if _is_anthropic_response(value):
         messages = list(_anthropic_messages(value, 0))
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("stop_reason"))
     return None
+
+
+def _is_anthropic_response(value: Mapping[str, Any]) -> bool:
+    """Whether the value is an answer of Anthropic's API. Some logs leave out its type and stop reason."""
+    if value.get("type") == "message" and "stop_reason" in value:
+        return True
+    usage = value.get("usage")
+    is_answer = role_of(value) == "assistant" and isinstance(value.get("content"), (list, tuple))
+    has_usage = "model" in value and isinstance(usage, Mapping) and "input_tokens" in usage
+    return is_answer and has_usage and value.get("type", "message") == "message"
 
 
 def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
@@ -313,7 +323,7 @@ def _is_item(value: Mapping[str, Any]) -> bool:
         return "role" not in value or "content" not in value
     if any(type_of(part) in _RESPONSES_PARTS for part in _parts(value)):
         return True
-    return item_type == "message" and "stop_reason" not in value and not _is_anthropic_message(value)
+    return item_type == "message" and not _is_anthropic_response(value) and not _is_anthropic_message(value)
 
 
 def _is_message_in_both_apis(value: Mapping[str, Any]) -> bool:

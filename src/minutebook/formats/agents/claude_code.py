@@ -146,9 +146,7 @@ def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str 
         if line.data["type"] not in _MESSAGE_TYPES:
             continue
         try:
-            messages = read_messages(
-                [{**line.data["message"], "content": line.blocks or line.data["message"].get("content")}]
-            )
+            messages = read_messages([_provider_message(line)])
         except InvalidMessage as error:
             source.skip(line.place, str(error))
             continue
@@ -162,6 +160,12 @@ def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str 
     return SourceConversation(
         items=items, id=name, title=title, model=model, created_at=items[0].at if items else None, folds=tuple(folds)
     )
+
+
+def _provider_message(line: _Line) -> Mapping[str, Any]:
+    """The message of a line. An answer is complete, so that it is read as a response of Anthropic."""
+    message = {**line.data["message"], "content": line.blocks or line.data["message"].get("content")}
+    return {"stop_reason": None, **message, "type": "message"} if message.get("role") == "assistant" else message
 
 
 def _merged_lines(lines: Sequence[_Line]) -> list[_Line]:

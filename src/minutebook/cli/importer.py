@@ -33,11 +33,11 @@ from minutebook.formats import Source, SourceConversation
 from minutebook.formats.libraries.database import FORMAT as OWN_DATABASE
 from minutebook.formats.requests.chat import FORMAT as CHAT
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.finding import FindingKind
+from minutebook.record.finding import errors
 from minutebook.record.fold import Fold, record_with_folds
-from minutebook.record.message import Message, plain_copy
-from minutebook.record.pairing import Pairing
+from minutebook.record.message import plain_copy
 from minutebook.record.transcript import Transcript
+from minutebook.record.validation import check
 from minutebook.store.base import ConversationStore
 from minutebook.store.codec import fold_to_json
 from minutebook.store.transfer import FORMAT
@@ -151,14 +151,13 @@ class Importer:
         """Import a conversation of any other format. A problem is noted in the result."""
         source, file = conversation.conversation, InputFile(conversation.file).name
         name, *other_names = _possible_names(conversation)
-        checker = _PairingChecker()
         try:
             # All messages are converted first, so that nothing is stored if one of them is invalid.
-            entries = _entries(conversation, map(checker.check, source.messages))
+            problems, entries = _problems(conversation), _entries(conversation)
         except InvalidMessage as problem:
             self.result.refused.append(ConversationProblems(file, name, [str(problem)]))
             return
-        folds, problems = _valid_folds(source)
+        folds, fold_problems = _valid_folds(source)
         lines = [
             *(f'{{"entry":{entry_to_json(entry)}}}' for entry in entries),
             *(json.dumps({"fold": {**fold_to_json(fold), "undone": False}}) for fold in folds),
@@ -170,8 +169,8 @@ class Importer:
             self._names[file, name] = stored_name
         if usage := _usage_document(conversation, stored_name):
             self.database.run(self.database.store.put_document(stored_name, usage))
-        if problems := [*checker.problems(), *problems]:
-            self.result.broken.append(ConversationProblems(file, stored_name, problems))
+        if problems or fold_problems:
+            self.result.broken.append(ConversationProblems(file, stored_name, [*problems, *fold_problems]))
 
     def _import_as(
         self,
@@ -306,17 +305,17 @@ def _labels(conversation: FileConversation) -> dict[str, str]:
     return {SOURCE_LABEL: conversation.format.name, **({"title": title} if title else {})}
 
 
-def _entries(conversation: FileConversation, messages: Iterable[Message]) -> list[ConversationEntry]:
+def _entries(conversation: FileConversation) -> list[ConversationEntry]:
     """The entries with their original times and models."""
     source = conversation.conversation
     evaluation_id, created_at = uuid4(), source.created_at or datetime.now(UTC)
     provider = None if conversation.format in _OWN_FORMATS else conversation.format.provider
     entries = []
-    for index, (item, message) in enumerate(zip(source.items, messages, strict=True)):
+    for index, item in enumerate(source.items):
         created_at = item.at or created_at
         entries.append(
             provider_message_to_entry(
-                message,
+                item.message,
                 evaluation_id=evaluation_id,
                 sequence=index,
                 created_at=created_at,
@@ -346,30 +345,15 @@ def _usage_document(conversation: FileConversation, name: str) -> NewDocument | 
     return NewDocument(USAGE_KIND, name, {"calls": calls}, replace=True) if calls else None
 
 
-class _PairingChecker:
-    """Collects the problems of a conversation, message by message."""
+def _problems(conversation: FileConversation) -> list[str]:
+    """The first problems for which the provider of the format rejects the conversation, and the number of the others.
 
-    def __init__(self) -> None:
-        self._pairing = Pairing()
-        self._index = 0
-        self._problems: list[str] = []
-        self._count = 0
-
-    def check(self, message: Message) -> Message:
-        """Check the next message and return it."""
-        for finding in self._pairing.problems(self._index, message):
-            if finding.kind is not FindingKind.REUSED_ID:
-                self._count += 1
-                if self._count <= MAX_PROBLEMS:
-                    self._problems.append(str(finding))
-        self._pairing.add(self._index, message)
-        self._index += 1
-        return message
-
-    def problems(self) -> list[str]:
-        """The first problems, and the number of the others."""
-        more = [f"and {self._count - MAX_PROBLEMS:,} more"] if self._count > MAX_PROBLEMS else []
-        return [*self._problems, *more]
+    Raises:
+        InvalidMessage: it has an item that is not a message.
+    """
+    findings = errors(check(conversation.messages, provider=conversation.format.provider))
+    more = [f"and {len(findings) - MAX_PROBLEMS:,} more"] if len(findings) > MAX_PROBLEMS else []
+    return [*map(str, findings[:MAX_PROBLEMS]), *more]
 
 
 def _is_json(line: bytes) -> bool:

@@ -202,3 +202,24 @@ def test_branches_whose_ids_begin_alike_are_all_imported(on: OnDatabase, tmp_pat
 
     assert (result.exit_code, "imported 3 conversations" in result.stderr) == (0, True), result.stderr
     assert [shown(on, name)[-1] for name in ("c-1", "c-1.message-2", "c-1.message-3")] == leaves
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ({"role": "assistant", "content": None}, "the content is missing"),
+        ({"role": "assistant", "content": "", "tool_calls": []}, "tool_calls is empty"),
+    ],
+)
+def test_what_check_refuses_is_imported_and_reported(
+    on: OnDatabase, run: Run, tmp_path: Path, message: dict[str, Any], problem: str
+) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"messages": [user("Hi."), message]}))
+
+    checked, imported = run("check", path), on("import", path)
+
+    assert (checked.exit_code, imported.exit_code) == (6, 6)
+    assert problem in checked.stdout
+    assert f"'chat': imported with problems: message 1: {problem}" in imported.stderr
+    assert "imported 1 conversations with 2 messages" in imported.stderr

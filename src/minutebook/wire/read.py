@@ -89,8 +89,8 @@ def read_arguments(arguments: Iterable[Any]) -> list[ClientInput]:
     """
     inputs: list[ClientInput] = []
     for are_items, group in groupby(map(_item_of, arguments), key=lambda pair: pair[1] is not None):
-        values = [[item for _, item in group]] if are_items else [argument for argument, _ in group]
-        for value in values:
+        pairs = list(group)
+        for value in [[item for _, item in pairs]] if are_items else [argument for argument, _ in pairs]:
             _require_messages(value)
             inputs.append(read_input(value))
     return inputs

@@ -136,7 +136,7 @@ def test_convert_writes_a_line_per_conversation_and_says_what_is_lost(run: Run, 
 
     assert result.exit_code == 0
     assert "converted 1 conversations to openai-chat" in result.stderr
-    assert "line 3: details of the original format" in result.stderr
+    assert "line 3: details of the original format: thinking" in result.stderr
     (again,) = read(out)
     assert (again.format, len(again.items), again.id) == ("openai-chat", 4, "s-1")
     assert run("check", out).exit_code == 0

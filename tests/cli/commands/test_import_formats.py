@@ -55,6 +55,16 @@ def test_a_compaction_boundary_becomes_a_fold(on: OnDatabase, tmp_path: Path) ->
     assert [SUMMARY in folded[0], "Thank you." in folded[1], len(folded)] == [True, True, 2]
 
 
+def test_convert_says_that_a_summary_is_not_written(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "s-1.jsonl"
+    path.write_bytes(as_lines(COMPACTED))
+
+    result = run("convert", path, "--to", "openai-chat")
+
+    assert SUMMARY not in result.stdout
+    assert "the summary of 4 messages, which are written in its place" in result.stderr
+
+
 def test_a_session_that_is_compacted_again_gets_the_new_fold(on: OnDatabase, tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     sizes = []

@@ -71,3 +71,11 @@ def test_a_rewind_with_another_version_or_position_is_rejected():
         chat.rewind(2)
 
     assert _contents(chat) == ["one"]
+
+
+def test_the_error_of_a_rewind_beyond_the_end_says_the_positions_once():
+    chat = Conversation("a")
+    chat.append("one", {"role": "assistant", "content": "two"})
+
+    with pytest.raises(InvalidSetting, match="to=99: expected 0 to 2$"):
+        chat.rewind(99)

@@ -77,5 +77,5 @@ def test_the_error_of_a_rewind_beyond_the_end_says_the_positions_once():
     chat = Conversation("a")
     chat.append("one", {"role": "assistant", "content": "two"})
 
-    with pytest.raises(InvalidSetting, match="to=99: expected 0 to 2$"):
+    with pytest.raises(InvalidSetting, match=r"to=99: expected 0 to 2$"):
         chat.rewind(99)

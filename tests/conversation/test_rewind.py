@@ -1,5 +1,7 @@
 """Rewinding and clearing a conversation with its handle."""
 
+import asyncio
+
 import pytest
 
 from minutebook import Conversation, MemoryStore
@@ -74,8 +76,8 @@ def test_a_rewind_with_another_version_or_position_is_rejected():
 
 
 def test_the_error_of_a_rewind_beyond_the_end_says_the_positions_once():
-    chat = Conversation("a")
-    chat.append("one", {"role": "assistant", "content": "two"})
+    store = MemoryStore()
+    Conversation("a", store=store).append("one", {"role": "assistant", "content": "two"})
 
     with pytest.raises(InvalidSetting, match=r"to=99: expected 0 to 2$"):
-        chat.rewind(99)
+        asyncio.run(store.rewind("a", 99))

@@ -550,13 +550,15 @@ class FoldConflict(MinutebookError, ValueError):
     """A fold cannot be applied or undone; nothing was changed."""
 
     conversation: str
+    """The conversation's id; empty if the conversation is not stored yet or its id is not known."""
     fold_id: str
     problem: str
     advice: str = "reload the conversation and create the fold again"
 
     def __str__(self) -> str:
-        fold = f"fold {self.fold_id!r} of " if self.fold_id else ""
-        return f"{fold}conversation {self.conversation!r}: {self.problem}; {self.advice}"
+        names = {"fold": self.fold_id, "conversation": self.conversation}
+        where = " of ".join(f"{kind} {name!r}" for kind, name in names.items() if name)
+        return f"{where}: {self.problem}; {self.advice}"
 
 
 class SummaryRejected(MinutebookError, ValueError):

@@ -16,7 +16,7 @@ from minutebook import (
     view_of,
 )
 from minutebook.compaction import CompactionInput
-from minutebook.errors import InvalidMessage, InvalidResult, InvalidSetting
+from minutebook.errors import FoldConflict, InvalidMessage, InvalidResult, InvalidSetting
 from tests.strategies import conversations
 
 MODEL = ModelInfo("any", max_input_tokens=300)
@@ -137,6 +137,65 @@ def test_a_wrong_result_raises_at_once_and_says_the_fix(strategy, message):
     with pytest.raises(InvalidResult, match=message):
         asyncio.run(manager.apply(Transcript(CHAT)))
     assert manager.folds == ()
+
+
+def folds_range(indexes, shown="[folded]"):
+    class FoldsRange(HistoryStrategy):
+        def should_trigger(self, history):
+            return True
+
+        async def apply(self, history, summarizer):
+            return [Fold.over(indexes, shown=shown, reason="r")]
+
+    return FoldsRange()
+
+
+WITH_CALL = [
+    {"role": "system", "content": "You run a bookshop, and you answer in French."},
+    {"role": "user", "content": "Which book is new? Look at the list of the depot."},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "books", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "1", "content": "Ulysses, and a dictionary of the French language"},
+    {"role": "assistant", "content": "There are two new books in the depot: Ulysses and a dictionary."},
+    {"role": "user", "content": "Order both of them for the shop in the north."},
+]
+
+
+@pytest.mark.parametrize(
+    ("indexes", "pin", "problem"),
+    [
+        (range(6), None, "hides message 0, a leading system message"),
+        (range(1, 5), 3, "hides message 2, which is pinned"),
+        (range(4, 6), None, "hides message 5, the newest user message"),
+        (range(1, 3), None, "a range of whole exchanges"),
+        (range(1, 9), None, r"a range within 0\.\.6"),
+    ],
+)
+def test_a_fold_that_splits_an_exchange_or_hides_what_every_view_has_is_refused_before_it_is_stored(
+    indexes, pin, problem
+):
+    with Conversation("orders", model="gpt-4o", strategy=folds_range(indexes)) as chat:
+        chat.append(WITH_CALL)
+        if pin is not None:
+            chat.pin(pin)
+        for call in (chat.view, chat.compact):
+            with pytest.raises(FoldConflict, match=rf"fold 'fold-.*{problem}.*; .*FoldsRange\.apply"):
+                call()
+
+        assert not chat.folds()
+
+
+def test_a_fold_may_cover_a_pinned_message_that_it_shows():
+    shown = [{"role": "system", "content": "[books]"}, WITH_CALL[4]]
+    with Conversation("orders", model="gpt-4o", strategy=folds_range(range(1, 5), shown)) as chat:
+        chat.append(WITH_CALL)
+        chat.pin(4)
+
+        assert WITH_CALL[4] in chat.view().messages
+        assert len(chat.folds()) == 1
 
 
 def test_an_error_of_the_strategy_is_not_blamed_on_the_summarizer(caplog):

@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from minutebook.conversation import Conversation
+from minutebook.errors import InvalidMessage
 from minutebook.testing.provider.server import LoopbackProvider
 from minutebook.testing.script import ScriptedModel, call, say, think
 
@@ -154,3 +155,47 @@ def test_a_message_of_the_record_has_the_items_it_was_read_from_and_those_of_a_v
 
     assert copy.view().responses() == chat.view().responses() == {"input": items}
     assert [message.keys() for message in copy.view().messages] == [{"role", "content"}] * len(copy)
+
+
+REASONING = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "E"}
+OUTPUT = [
+    REASONING,
+    {
+        "type": "message",
+        "id": "m1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Hello.", "annotations": []}],
+    },
+]
+
+
+def test_the_items_of_an_output_may_be_separate_arguments():
+    with Conversation("one", model="gpt-5") as one, Conversation("two", model="gpt-5") as two:
+        one.append("Hi.", OUTPUT, "Next.")
+        two.append("Hi.", *OUTPUT, "Next.")
+
+        assert list(one) == list(two)
+        assert [message["content"] for message in two] == ["Hi.", "Hello.", "Next."]
+        assert two.view().responses()["input"][1:3] == OUTPUT
+
+
+def test_a_call_and_its_output_may_be_separate_arguments_after_reasoning():
+    call = {"type": "function_call", "id": "f1", "call_id": "c1", "name": "books", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "Ulysses"}
+    with Conversation("one", model="gpt-5") as chat:
+        chat.append("Hi.")
+        chat.append(REASONING, call, result)
+
+        assert [message["role"] for message in chat] == ["user", "assistant", "tool"]
+        assert chat.view().responses()["input"][1:] == [REASONING, call, result]
+
+
+@pytest.mark.parametrize("alone", [REASONING, [REASONING]])
+def test_a_reasoning_item_alone_is_refused_and_never_becomes_text(alone):
+    with Conversation("one", model="gpt-5") as chat:
+        chat.append("Hi.")
+        with pytest.raises(InvalidMessage, match=r"reasoning item alone; .*append\(\*response\.output\)"):
+            chat.append(alone)
+
+        assert len(chat) == 1

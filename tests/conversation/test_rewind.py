@@ -1,5 +1,7 @@
 """Rewinding and clearing a conversation with its handle."""
 
+import asyncio
+
 import pytest
 
 from minutebook import Conversation, MemoryStore
@@ -90,3 +92,11 @@ def test_a_conversation_whose_messages_are_all_hidden_has_no_view(hide_all):
     chat.append("two")
     assert _contents(chat) == ["Be brief.", "two"]
     assert chat.requests()[0].number == 1
+
+
+def test_the_error_of_a_rewind_beyond_the_end_says_the_positions_once():
+    store = MemoryStore()
+    Conversation("a", store=store).append("one", {"role": "assistant", "content": "two"})
+
+    with pytest.raises(InvalidSetting, match=r"to=99: expected 0 to 2$"):
+        asyncio.run(store.rewind("a", 99))

@@ -234,3 +234,10 @@ def test_a_database_that_does_not_exist_is_not_created(tmp_path: Path) -> None:
 
     assert result.exit_code == 3
     assert not (tmp_path / "none.db").exists()
+
+
+def test_a_missing_path_has_the_exit_code_of_the_other_commands(tmp_path: Path) -> None:
+    result = lab(tmp_path / "missing.jsonl")
+
+    assert result.exit_code == 3
+    assert "missing.jsonl: No such file or directory" in result.output

@@ -252,3 +252,14 @@ json_values = st.recursive(
 def test_json_data_of_any_shape_is_read_or_refused(name, value):
     with suppress(InvalidMessage):
         view_of([USER, MESSAGES_WITH[name](value)]).responses()
+
+
+@pytest.mark.parametrize("fields", [{}, {"type": "message"}, {"stop_reason": "end_turn"}])
+def test_a_message_of_anthropic_is_recognised_without_its_type_or_stop_reason(fields):
+    content = [{"type": "text", "text": "Hello."}]
+    usage = {"input_tokens": 7, "output_tokens": 1}
+    answer = {"id": "msg_1", "role": "assistant", "model": "claude-opus-4-6", "content": content, "usage": usage}
+    value = {**answer, **fields}
+
+    assert read(value) == read([USER, value])[1:] == [{"role": "assistant", "content": "Hello."}]
+    assert (read_input(value).usage, read_input(value).model) == (usage, "claude-opus-4-6")

@@ -4,7 +4,9 @@ Every conversation is converted to the lines of an export, which the store impor
 import can be repeated. A problem of one conversation does not stop the others.
 """
 
+import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,11 +33,11 @@ from minutebook.formats import Source, SourceConversation
 from minutebook.formats.libraries.database import FORMAT as OWN_DATABASE
 from minutebook.formats.requests.chat import FORMAT as CHAT
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.finding import FindingKind
+from minutebook.record.finding import errors
 from minutebook.record.fold import Fold, record_with_folds
-from minutebook.record.message import Message, plain_copy
-from minutebook.record.pairing import Pairing
+from minutebook.record.message import plain_copy
 from minutebook.record.transcript import Transcript
+from minutebook.record.validation import check
 from minutebook.store.base import ConversationStore
 from minutebook.store.codec import fold_to_json
 from minutebook.store.transfer import FORMAT
@@ -89,6 +91,8 @@ class Importer:
     database: Database
     recipient: str | None
     result: ImportResult
+    _names: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The file and the id in it → the id of the stored conversation, if it is another one."""
 
     def import_export(self, source: Source) -> None:
         """Import a file that export wrote, or a chat file of an earlier version.
@@ -146,34 +150,55 @@ class Importer:
     def import_conversation(self, conversation: FileConversation) -> None:
         """Import a conversation of any other format. A problem is noted in the result."""
         source, file = conversation.conversation, InputFile(conversation.file).name
-        is_whole_file = source.place in {"", "the document"}
-        stem = _stem(file)
-        name = source.id or (stem if is_whole_file else f"{stem}-{conversation.index}")
-        checker = _PairingChecker()
+        name, *other_names = _possible_names(conversation)
         try:
-            name = self._free_name(name, conversation.format.name)
             # All messages are converted first, so that nothing is stored if one of them is invalid.
-            entries = _entries(conversation, map(checker.check, source.messages))
-        except (InvalidMessage, *_REFUSAL_ERRORS) as problem:
+            problems, entries = _problems(conversation), _entries(conversation)
+        except InvalidMessage as problem:
             self.result.refused.append(ConversationProblems(file, name, [str(problem)]))
             return
-        folds, problems = _valid_folds(source)
-        is_forked = False
-        if source.branch_of is not None:
-            parent = self._free_name(source.branch_of, conversation.format.name)
-            is_forked = self.database.run(_fork(self.database.store, parent, name, entries))
-        labels = _labels(conversation)
-        header = _header(name, self.recipient or name, labels, source.created_at or datetime.now(UTC))
-        lines = chain(
-            [header],
-            (f'{{"entry":{entry_to_json(entry)}}}' for entry in entries),
-            (json.dumps({"fold": {**fold_to_json(fold), "undone": False}}) for fold in folds),
-        )
-        if self._import_lines(file, name, lines, is_forked=is_forked):
-            if usage := _usage_document(conversation, name):
-                self.database.run(self.database.store.put_document(name, usage))
-            if problems := [*checker.problems(), *problems]:
-                self.result.broken.append(ConversationProblems(file, name, problems))
+        folds, fold_problems = _valid_folds(source)
+        lines = [
+            *(f'{{"entry":{entry_to_json(entry)}}}' for entry in entries),
+            *(json.dumps({"fold": {**fold_to_json(fold), "undone": False}}) for fold in folds),
+        ]
+        stored_name = self._import_as([name, *other_names], conversation, entries, lines)
+        if stored_name is None:
+            return
+        if stored_name != name:
+            self._names[file, name] = stored_name
+        if usage := _usage_document(conversation, stored_name):
+            self.database.run(self.database.store.put_document(stored_name, usage))
+        if problems or fold_problems:
+            self.result.broken.append(ConversationProblems(file, stored_name, [*problems, *fold_problems]))
+
+    def _import_as(
+        self,
+        names: Sequence[str],
+        conversation: FileConversation,
+        entries: Sequence[ConversationEntry],
+        lines: Sequence[str],
+    ) -> str | None:
+        """Import under the first of the names that no other conversation has. Return its id, None if it was refused."""
+        source, file = conversation.conversation, InputFile(conversation.file).name
+        labels, created_at = _labels(conversation), source.created_at or datetime.now(UTC)
+        name = names[0]
+        try:
+            for possible_name in names:
+                name = self._free_name(possible_name, conversation.format.name)
+                is_forked = False
+                if source.branch_of is not None:
+                    parent = self._names.get((file, source.branch_of), source.branch_of)
+                    is_forked = self.database.run(_fork(self.database.store, parent, name, entries))
+                header = _header(name, self.recipient or name, labels, created_at)
+                with suppress(VersionConflict):
+                    self._store_lines(name, chain([header], lines), is_forked=is_forked)
+                    return name
+        except _REFUSAL_ERRORS as error:
+            self.result.refused.append(ConversationProblems(file, name, [str(error)]))
+            return None
+        self.result.refused.append(ConversationProblems(file, name, [_ID_TAKEN]))
+        return None
 
     def _free_name(self, name: str, format_name: str) -> str:
         """The id to import under: the id in the file, prefixed with the format if a conversation of another format has it."""
@@ -183,27 +208,47 @@ class Importer:
         is_taken = header is not None and header.labels.get(SOURCE_LABEL) != format_name
         return f"{format_name}-{name}" if is_taken else name
 
-    def _import_lines(self, file: str, name: str, lines: Iterable[str], *, is_forked: bool = False) -> bool:
-        """Import the lines of an export into the store. Return False if the conversation was refused.
+    def _import_lines(self, file: str, name: str, lines: Iterable[str]) -> None:
+        """Import the lines of an export into the store. A refusal is noted in the result."""
+        try:
+            self._store_lines(name, lines)
+        except VersionConflict:
+            self.result.refused.append(ConversationProblems(file, name, [_ID_TAKEN]))
+        except _REFUSAL_ERRORS as error:
+            self.result.refused.append(ConversationProblems(file, name, [str(error)]))
+
+    def _store_lines(self, name: str, lines: Iterable[str], *, is_forked: bool = False) -> None:
+        """Import the lines of an export into the store, and count them.
 
         `is_forked`: this import has created the conversation as a fork.
+
+        Raises:
+            VersionConflict: another conversation has the id.
+            ConversationErased, InvalidSetting: from the store.
         """
         store, result = self.database.store, self.result
-        try:
-            length_before = None if is_forked else self.database.run(_length(store, name))
-            imported = self.database.run(store.import_(lines))
-            added = (self.database.run(_length(store, name)) or 0) - (length_before or 0)
-        except VersionConflict:
-            result.refused.append(ConversationProblems(file, name, [_ID_TAKEN]))
-            return False
-        except _REFUSAL_ERRORS as error:
-            result.refused.append(ConversationProblems(file, name, [str(error)]))
-            return False
+        length_before = None if is_forked else self.database.run(_length(store, name))
+        imported = self.database.run(store.import_(lines))
+        added = (self.database.run(_length(store, name)) or 0) - (length_before or 0)
         result.messages += added
         result.existing_messages += imported.entries - added
         result.conversations += length_before is None
         result.existing_conversations += length_before is not None
-        return True
+
+
+def _possible_names(conversation: FileConversation) -> list[str]:
+    """The ids to import a conversation under, in this order. Only if the file has no id of it there are several.
+
+    They depend on the file's path alone, so that importing the file again finds the conversation.
+    """
+    source, file = conversation.conversation, InputFile(conversation.file).name
+    stem = _stem(file)
+    name = source.id or (stem if source.place in {"", "the document"} else f"{stem}-{conversation.index}")
+    if source.id is not None and not source.is_id_derived:
+        return [name]
+    path = Path(file).absolute()
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
+    return [name, f"{path.parent.name}-{name}", f"{path.parent.name}-{name}-{digest}"]
 
 
 async def _find_header(store: ConversationStore, name: str) -> ConversationHeader | None:
@@ -260,17 +305,17 @@ def _labels(conversation: FileConversation) -> dict[str, str]:
     return {SOURCE_LABEL: conversation.format.name, **({"title": title} if title else {})}
 
 
-def _entries(conversation: FileConversation, messages: Iterable[Message]) -> list[ConversationEntry]:
+def _entries(conversation: FileConversation) -> list[ConversationEntry]:
     """The entries with their original times and models."""
     source = conversation.conversation
     evaluation_id, created_at = uuid4(), source.created_at or datetime.now(UTC)
     provider = None if conversation.format in _OWN_FORMATS else conversation.format.provider
     entries = []
-    for index, (item, message) in enumerate(zip(source.items, messages, strict=True)):
+    for index, item in enumerate(source.items):
         created_at = item.at or created_at
         entries.append(
             provider_message_to_entry(
-                message,
+                item.message,
                 evaluation_id=evaluation_id,
                 sequence=index,
                 created_at=created_at,
@@ -300,30 +345,15 @@ def _usage_document(conversation: FileConversation, name: str) -> NewDocument | 
     return NewDocument(USAGE_KIND, name, {"calls": calls}, replace=True) if calls else None
 
 
-class _PairingChecker:
-    """Collects the problems of a conversation, message by message."""
+def _problems(conversation: FileConversation) -> list[str]:
+    """The first problems for which the provider of the format rejects the conversation, and the number of the others.
 
-    def __init__(self) -> None:
-        self._pairing = Pairing()
-        self._index = 0
-        self._problems: list[str] = []
-        self._count = 0
-
-    def check(self, message: Message) -> Message:
-        """Check the next message and return it."""
-        for finding in self._pairing.problems(self._index, message):
-            if finding.kind is not FindingKind.REUSED_ID:
-                self._count += 1
-                if self._count <= MAX_PROBLEMS:
-                    self._problems.append(str(finding))
-        self._pairing.add(self._index, message)
-        self._index += 1
-        return message
-
-    def problems(self) -> list[str]:
-        """The first problems, and the number of the others."""
-        more = [f"and {self._count - MAX_PROBLEMS:,} more"] if self._count > MAX_PROBLEMS else []
-        return [*self._problems, *more]
+    Raises:
+        InvalidMessage: it has an item that is not a message.
+    """
+    findings = errors(check(conversation.messages, provider=conversation.format.provider))
+    more = [f"and {len(findings) - MAX_PROBLEMS:,} more"] if len(findings) > MAX_PROBLEMS else []
+    return [*map(str, findings[:MAX_PROBLEMS]), *more]
 
 
 def _is_json(line: bytes) -> bool:

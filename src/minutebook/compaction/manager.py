@@ -12,7 +12,7 @@ from minutebook.compaction.cuts import cut_folds, view_with_cuts
 from minutebook.compaction.extractive import ExtractiveSummarizer
 from minutebook.compaction.fact_ledger import without_ledger
 from minutebook.compaction.registry import strategy_from
-from minutebook.compaction.strategy import CompactionInput, HistoryStrategy, folds_of
+from minutebook.compaction.strategy import CompactionInput, HistoryStrategy, folds_of, require_folds
 from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer, is_summary, require_summarizer, summary_text
 from minutebook.compaction.truncate import TruncateStrategy, fitting_folds
@@ -204,6 +204,8 @@ class CompactionManager:
             CannotFit: the leading system messages, the pins, the newest user message and the last exchange, with its
                 results cleared, exceed the window.
             InvalidResult: the strategy's `apply` returns or yields something else than folds.
+            FoldConflict: one of its folds splits an exchange, or hides a leading system message, a pin or the newest
+                user message.
         """
         strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
         if strategy is None or not _is_due(strategy, history):
@@ -245,7 +247,7 @@ class CompactionManager:
     async def apply(self, record: Transcript, *, session: SessionProtocol | None = None) -> CompactionResult:
         """Apply the strategy even if it is not due. Nothing is truncated, even if the request exceeds the window.
 
-        Unlike in `check_and_apply`, a `FoldConflict` from `save_fold` is not raised; the outcome is "conflict".
+        A strategy with a wrong result raises as in `check_and_apply`. But a `FoldConflict` from `save_fold` is not raised; the outcome is "conflict".
         """
         strategy, history = self.strategy, self.compaction_input(record)
         if strategy is None:
@@ -280,6 +282,7 @@ class CompactionManager:
             if isinstance(error, SummaryRejected):
                 return _Attempt([], "rejected", str(error), error)
             return _Attempt([], "failed", f"strategy {strategy.name} failed: {type(error).__name__}: {error}", error)
+        require_folds(strategy, history, folds, self._conversation)
         if folds and history.with_folds(folds).tokens < history.tokens:
             return _Attempt(folds, "folded", methods=(strategy.name,))
         return _Attempt([], "nothing to fold", _NOTHING_TO_FOLD)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final, Protocol, runtime_checkable
 
 from minutebook.compaction.summarizer import Summarizer, is_summary
-from minutebook.errors import InvalidResult, InvalidSetting, require_type
+from minutebook.errors import FoldConflict, InvalidResult, InvalidSetting, require_type
 from minutebook.history.compose import name_from_class
 from minutebook.history.incremental import last_exchange
 from minutebook.record.fold import Fold, active_folds, record_with_folds
@@ -234,6 +234,47 @@ async def folds_of(strategy: HistoryStrategy, history: CompactionInput, summariz
     if invalid_item is not None:
         raise InvalidResult(method, f"{invalid_item!r} in place of a fold", "make folds with Fold.over(...)")
     return folds
+
+
+def require_folds(
+    strategy: HistoryStrategy, history: CompactionInput, folds: Sequence[Fold], conversation: str | None
+) -> None:
+    """Check that the folds of a strategy can be added, and that the view keeps what every view has.
+
+    Messages that an earlier fold hides may stay hidden.
+
+    Raises:
+        FoldConflict: a fold splits an exchange, extends beyond the record, overlaps another fold partially, or hides a
+            leading system message, a pinned message or the newest user message.
+    """
+
+    def conflict(fold_id: str, problem: str) -> FoldConflict:
+        advice = f"change {type(strategy).__name__}.apply: fold other messages, or show these unchanged in the fold"
+        return FoldConflict(conversation or "", fold_id, problem, advice)
+
+    try:
+        history.with_folds(folds).active_folds  # noqa: B018 - the ranges are checked
+    except InvalidSetting as error:
+        fold_id = next((fold.id for fold in folds if repr(fold.id) in error.name), "")
+        raise conflict(fold_id, f"covers {error.value}; expected {error.expected}") from None
+    record, hidden = history.record, record_with_folds(history.record, history.folds).hidden
+    kept = _kept_messages(record) if folds else {}
+    for index, description in kept.items():
+        earlier_fold, message = hidden.get(index), record[index]
+        if earlier_fold is not None and message not in earlier_fold.shown:
+            continue
+        for fold in folds:
+            if fold.start <= index < fold.stop and message not in fold.shown:
+                raise conflict(fold.id, f"hides message {index}, {description}")
+
+
+def _kept_messages(record: Transcript) -> dict[int, str]:
+    """The indexes of the messages that no fold of a strategy may hide, each with what the message is."""
+    newest_request = record.newest_request
+    kept = {} if newest_request is None else {newest_request: "the newest user message"}
+    kept |= {index: "which is pinned" for pin in record.pins for index in record.exchange_of(pin)}
+    kept |= dict.fromkeys(range(record.leading_system_count), "a leading system message")
+    return dict(sorted(kept.items()))
 
 
 class WindowStrategy:

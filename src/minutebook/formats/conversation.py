@@ -34,6 +34,8 @@ class SourceConversation:
     place: str = ""
     """The place of the value that it was read from, for example "line 12". Empty if it is the whole file."""
     id: str | None = None
+    is_id_derived: bool = False
+    """The file has no id of the conversation: `id` is made from the file's name or the place."""
     title: str | None = None
     model: str | None = None
     created_at: datetime | None = None

@@ -176,7 +176,7 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
     messages, new_ids = _with_call_ids(conversation.messages)
     items = [replace(item, message=message) for item, message in zip(conversation.items, messages, strict=True)]
     value = write(replace(conversation, items=items))
-    return Converted(value, (*_losses(conversation.messages, _read_back(value, target)), *new_ids))
+    return Converted(value, (*_losses(conversation, _read_back(value, target)), *new_ids))
 
 
 def _with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
@@ -234,8 +234,14 @@ def _read_back(value: Any, target: Format) -> list[Message]:
     return [message for conversation in target.read(source) for message in conversation.messages]
 
 
-def _losses(original: Sequence[Message], written: Sequence[Message]) -> Iterator[str]:
-    """The differences between the messages and those that are read from the written value."""
+def _losses(conversation: SourceConversation, written: Sequence[Message]) -> Iterator[str]:
+    """The differences between a conversation and the messages that are read from the written value.
+
+    No format that can be written has compactions.
+    """
+    original = conversation.messages
+    for fold in conversation.folds:
+        yield f"message {fold.start}: the summary of {fold.stop - fold.start} messages, which are written in its place"
     if len(written) != len(original):
         yield f"{len(original)} messages became {len(written)}"
         return
@@ -243,5 +249,19 @@ def _losses(original: Sequence[Message], written: Sequence[Message]) -> Iterator
         for key, value in before.items():
             if key not in FORMAT_KEYS and value is not None and value != after.get(key):
                 yield f"message {index}: {key}"
-        if any(key in before and key not in after for key in FORMAT_KEYS):
-            yield f"message {index}: details of the original format"
+        if lost_keys := sorted(key for key in FORMAT_KEYS if key in before and key not in after):
+            names = dict.fromkeys(name for key in lost_keys for name in _detail_names(key, before[key]))
+            yield f"message {index}: details of the original format: {', '.join(names)}"
+
+
+def _detail_names(key: str, stored: Any) -> list[str]:
+    """The types of the blocks or items that a chat message cannot express; the key if there are none."""
+    marks = stored.get("marks", ()) if isinstance(stored, Mapping) else stored
+    values = marks if isinstance(marks, list) else []
+    blocks = [value.get("item", value) for value in values if isinstance(value, Mapping)]
+    names = [str(block["type"]) for block in blocks if "type" in block and block["type"] not in _CHAT_BLOCKS]
+    return names or [key]
+
+
+_CHAT_BLOCKS: Final = frozenset({"text", "tool_use", "tool_result"})
+"""Types of Anthropic's blocks that chat messages have too."""

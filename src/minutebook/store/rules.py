@@ -333,7 +333,8 @@ def header_after_rewind(
     """
     require_version(header, header.id, expected_version)
     if to != 0 and not header.first <= to <= header.length:
-        raise InvalidSetting("to", to, f"0, or {header.first} to {header.length}")
+        stored = f"{header.first} to {header.length}"
+        raise InvalidSetting("to", to, f"0, or {stored}" if header.first else stored)
     if splits_an_exchange:
         raise InvalidSetting("to", to, "a position between two exchanges")
     if to == header.length:

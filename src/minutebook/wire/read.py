@@ -6,6 +6,7 @@ cannot express is stored in it under `write.FORMAT_KEYS`, so that writing it in 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import is_
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from minutebook.record.shapes import is_plain, require_content
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
 from minutebook.wire.gemini import numbered_messages
-from minutebook.wire.responses import items_to_messages, message_to_items
+from minutebook.wire.responses import becomes_message, items_to_messages, message_to_items
 
 _EXPECTED_INPUT: Final = (
     "text, a chat message, an Anthropic message, a Responses item, a Gemini content, a list of these, or a "
@@ -89,6 +90,39 @@ def read_input(client_input: Any) -> ClientInput:
     raise InvalidMessage("", f"is of type {type(client_input).__name__}; expected {_EXPECTED_INPUT}")
 
 
+def read_arguments(arguments: Iterable[Any]) -> list[ClientInput]:
+    """Like `read_input` for each argument of a call. Neighbouring Responses items are read together, as in a list.
+
+    Raises:
+        InvalidMessage: an argument has an unknown format, or is a reasoning item without the item that it belongs to.
+    """
+    inputs: list[ClientInput] = []
+    for are_items, group in groupby(map(_item_of, arguments), key=lambda pair: pair[1] is not None):
+        pairs = list(group)
+        for value in [[item for _, item in pairs]] if are_items else [argument for argument, _ in pairs]:
+            _require_messages(value)
+            inputs.append(read_input(value))
+    return inputs
+
+
+def _item_of(argument: Any) -> tuple[Any, Mapping[str, Any] | None]:
+    """The argument, and its JSON data if it is one item of the Responses API."""
+    if not isinstance(argument, Mapping) and not isinstance(getattr(argument, "type", None), str):
+        return argument, None
+    value = _json_data(argument)
+    is_item = isinstance(value, Mapping) and isinstance(value.get("type", ""), str) and _is_item(value)
+    return argument, value if is_item else None
+
+
+def _require_messages(value: Any) -> None:
+    """Refuse a list of items without any message, call or output, to which the others could be attached."""
+    items = list(map(_json_data, value)) if isinstance(value, list) else []
+    if items and all(isinstance(item, Mapping) and _is_item(item) and not becomes_message(item) for item in items):
+        kinds = " and ".join(dict.fromkeys(str(item["type"]) for item in items))
+        problem = f"is a {kinds} item alone; append all items of the output together: append(*response.output)"
+        raise InvalidMessage("it", problem)
+
+
 def _json_data(value: Any) -> Any:
     """The value with each object of a client, which is a pydantic model, replaced by its JSON data without null fields.
 
@@ -149,10 +183,20 @@ def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
         items = [_require_mapping(_json_data(item), 0) for item in value["output"]]
         messages = [message for _, message in _item_messages(items, 0)]
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("status"))
-    if value.get("type") == "message" and "stop_reason" in value:
+    if _is_anthropic_response(value):
         messages = list(_anthropic_messages(value, 0))
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("stop_reason"))
     return None
+
+
+def _is_anthropic_response(value: Mapping[str, Any]) -> bool:
+    """Whether the value is an answer of Anthropic's API. Some logs leave out its type and stop reason."""
+    if value.get("type") == "message" and "stop_reason" in value:
+        return True
+    usage = value.get("usage")
+    is_answer = role_of(value) == "assistant" and isinstance(value.get("content"), (list, tuple))
+    has_usage = "model" in value and isinstance(usage, Mapping) and "input_tokens" in usage
+    return is_answer and has_usage and value.get("type", "message") == "message"
 
 
 def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
@@ -290,7 +334,7 @@ def _is_item(value: Mapping[str, Any]) -> bool:
         return "role" not in value or "content" not in value
     if any(type_of(part) in _RESPONSES_PARTS for part in _parts(value)):
         return True
-    return item_type == "message" and "stop_reason" not in value and not _is_anthropic_message(value)
+    return item_type == "message" and not _is_anthropic_response(value) and not _is_anthropic_message(value)
 
 
 def _is_message_in_both_apis(value: Mapping[str, Any]) -> bool:

@@ -24,6 +24,7 @@ Item: TypeAlias = Mapping[str, Any]
 
 _CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
 _OUTPUT_TYPES: Final = frozenset({"function_call_output", "custom_tool_call_output"})
+_MESSAGE_TYPES: Final = _CALL_TYPES | _OUTPUT_TYPES | {"message"}
 _ROLES: Final = frozenset({"user", "system", "developer", "assistant"})
 _CHAT_PARTS: Final = frozenset({"text", "image_url", "input_audio", "file", "refusal"})
 
@@ -182,6 +183,11 @@ def item_type(item: Item) -> str:
     """The item's type. A message item may leave it out. Empty if the type is missing or not a string."""
     kind = item.get("type", "message" if "role" in item else None)
     return kind if isinstance(kind, str) else ""
+
+
+def becomes_message(item: Item) -> bool:
+    """Whether the item is the whole or a part of a chat message. Other items are only stored in the message beside them."""
+    return item_type(item) in _MESSAGE_TYPES
 
 
 def _require_role(item: Item, index: int) -> str:

@@ -136,7 +136,7 @@ def test_convert_writes_a_line_per_conversation_and_says_what_is_lost(run: Run, 
 
     assert result.exit_code == 0
     assert "converted 1 conversations to openai-chat" in result.stderr
-    assert "line 3: details of the original format" in result.stderr
+    assert "line 3: details of the original format: thinking" in result.stderr
     (again,) = read(out)
     assert (again.format, len(again.items), again.id) == ("openai-chat", 4, "s-1")
     assert run("check", out).exit_code == 0
@@ -174,3 +174,18 @@ def test_repair_refuses_what_it_cannot_write_and_names_convert(run: Run, project
 
     assert result.exit_code == 2
     assert "minutebook convert" in result.stderr
+
+
+def test_answers_of_a_claude_code_session_are_converted_without_anthropic_fields(run, tmp_path):
+    facts = {"sessionId": "s-1", "timestamp": "2026-03-01T11:00:00Z", "isSidechain": False}
+    answer = {"id": "msg_1", "role": "assistant", "model": "claude", "content": [{"type": "text", "text": "Hello."}]}
+    lines = [
+        {"type": "user", "uuid": "u1", "parentUuid": None, **facts, "message": {"role": "user", "content": "Hi."}},
+        {"type": "assistant", "uuid": "u2", "parentUuid": "u1", **facts, "message": answer},
+    ]
+    path = tmp_path / "session.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    expected = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    assert json.loads(run("convert", path, "--to", "openai-chat").stdout)["messages"] == expected
+    assert json.loads(run("convert", path, "--to", "openai-responses").stdout)["input"] == expected

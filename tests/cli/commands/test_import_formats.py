@@ -55,6 +55,16 @@ def test_a_compaction_boundary_becomes_a_fold(on: OnDatabase, tmp_path: Path) ->
     assert [SUMMARY in folded[0], "Thank you." in folded[1], len(folded)] == [True, True, 2]
 
 
+def test_convert_says_that_a_summary_is_not_written(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "s-1.jsonl"
+    path.write_bytes(as_lines(COMPACTED))
+
+    result = run("convert", path, "--to", "openai-chat")
+
+    assert SUMMARY not in result.stdout
+    assert "the summary of 4 messages, which are written in its place" in result.stderr
+
+
 def test_a_session_that_is_compacted_again_gets_the_new_fold(on: OnDatabase, tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     sizes = []
@@ -148,3 +158,78 @@ def test_an_encrypted_database_is_refused_with_the_reason(run: Run, tmp_path: Pa
 
     assert result.exit_code == 5
     assert "chat.db: is an encrypted database; export its conversations with its key" in result.stderr
+
+
+AIDER = "# aider chat started at 2026-03-01 10:00:00\n\n#### {question}\n\n{answer}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "ids"),
+    [
+        (".aider.chat.history.md", AIDER, ["file-0", "p2-file-0"]),
+        ("chat.json", '[{{"role":"user","content":"{question}"}}]', ["chat", "p2-chat"]),
+    ],
+)
+def test_files_of_one_name_and_without_ids_are_imported_under_the_names_of_their_folders(
+    on: OnDatabase, tmp_path: Path, name: str, text: str, ids: list[str]
+) -> None:
+    for folder in ("p1", "p2"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(text.format(question=f"Where is {folder}?", answer="There."))
+    files = [str(tmp_path / folder / name) for folder in ("p1", "p2")]
+
+    first, again = on("import", *files), on("import", *reversed(files))
+
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert "imported 2 conversations" in first.stderr
+    assert "imported 0 conversations with 0 messages; 2 with" in again.stderr
+    assert [shown(on, each)[0] for each in ids] == ["Where is p1?", "Where is p2?"]
+
+
+def test_folders_of_one_name_get_different_ids(on: OnDatabase, tmp_path: Path) -> None:
+    files = [tmp_path / parent / "chats" / "chat.json" for parent in "abc"]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps([user(f"Where is {file.parent.parent.name}?")]))
+    names = list(map(str, files))
+
+    assert "imported 3 conversations" in on("import", *names).stderr
+    assert "imported 0 conversations with 0 messages; 3 with" in on("import", *names).stderr
+
+
+def test_branches_whose_ids_begin_alike_are_all_imported(on: OnDatabase, tmp_path: Path) -> None:
+    def node(name: str, parent: str | None, role: str) -> dict[str, Any]:
+        message = {"id": name, "author": {"role": role}, "content": {"content_type": "text", "parts": [name]}}
+        return {"id": name, "parent": parent, "children": [], "message": message}
+
+    leaves = ["message-1", "message-2", "message-3"]
+    nodes = [node("root", None, "user"), *(node(leaf, "root", "assistant") for leaf in leaves)]
+    export = {"id": "c-1", "current_node": leaves[0], "mapping": {each["id"]: each for each in nodes}}
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([export]))
+
+    result = on("import", str(path))
+
+    assert (result.exit_code, "imported 3 conversations" in result.stderr) == (0, True), result.stderr
+    assert [shown(on, name)[-1] for name in ("c-1", "c-1.message-2", "c-1.message-3")] == leaves
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ({"role": "assistant", "content": None}, "the content is missing"),
+        ({"role": "assistant", "content": "", "tool_calls": []}, "tool_calls is empty"),
+    ],
+)
+def test_what_check_refuses_is_imported_and_reported(
+    on: OnDatabase, run: Run, tmp_path: Path, message: dict[str, Any], problem: str
+) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"messages": [user("Hi."), message]}))
+
+    checked, imported = run("check", path), on("import", path)
+
+    assert (checked.exit_code, imported.exit_code) == (6, 6)
+    assert problem in checked.stdout
+    assert f"'chat': imported with problems: message 1: {problem}" in imported.stderr
+    assert "imported 1 conversations with 2 messages" in imported.stderr

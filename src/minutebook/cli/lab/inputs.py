@@ -1,5 +1,6 @@
 """What all commands of `minutebook lab` share: the sessions to replay, the policies, and the progress bar."""
 
+import errno
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +82,7 @@ class LabInput:
 def lab_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """PATH… and the options of a replay. The command is called with `lab_input`, a `LabInput`."""
 
-    @click.argument("paths", metavar="PATH…", nargs=-1, required=True, callback=_existing_paths)
+    @click.argument("paths", metavar="PATH…", nargs=-1, required=True)
     @count_option(
         "--max-tokens", default=DEFAULT_BUDGET, help_text="Budget of a view in tokens. Example: --max-tokens 64000"
     )
@@ -103,17 +104,17 @@ def lab_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*arguments: Any, max_tokens: int, **options: Any) -> Any:
         names = ("paths", "min_messages", "jobs", "model", "tenant")
+        _require_paths(options["paths"])
         lab_input = LabInput(budget=max_tokens, **{name: options.pop(name) for name in names})
         return function(*arguments, lab_input=lab_input, **options)
 
     return call  # fmt: skip
 
 
-def _existing_paths(_context: click.Context, parameter: click.Parameter, paths: Sequence[str]) -> Sequence[str]:
+def _require_paths(paths: Sequence[str]) -> None:
     for path in paths:
         if "://" not in path and not Path(path).exists():
-            raise click.BadParameter(f"Path {path!r} does not exist.", param=parameter)
-    return paths
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 def policy_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -43,7 +43,7 @@ from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, ErasureReceipt, StoredFold, require_name
 from minutebook.tokens.models import ModelInfo
-from minutebook.wire.read import read_input
+from minutebook.wire.read import read_arguments
 
 MessageInput: TypeAlias = Any
 """Text (a user message), a message dict, a list of them, or an object of the official openai or anthropic client."""
@@ -174,13 +174,13 @@ class AsyncConversation(ConversationCalls):
         this is its first response.
 
         Raises:
-            InvalidMessage: a message is not understood.
+            InvalidMessage: a message is not understood, or a reasoning item comes without the rest of its output.
             BrokenConversation: a message breaks the pairing of tool calls and results.
             LeaseLost: the lease of this handle was lost to another holder.
             IdempotencyConflict: the key was used with other messages.
         """
         require_type("request", request, (int, NoneType), "the number of a request")
-        inputs = [read_input(message) for message in messages]
+        inputs = read_arguments(messages)
         # Copies: the caller may change its messages later, and the record must not change with them.
         with refuse_recursion():
             new_messages: list[Message] = [plain_copy(message) for part in inputs for message in part.messages]

@@ -63,7 +63,12 @@ def _item(speaker: str, lines: list[str], place: str) -> list[SourceMessage]:
 def _conversation(
     source: Source, items: list[SourceMessage], started_at: str | None, number: int
 ) -> SourceConversation:
-    return SourceConversation(items=items, id=f"{source.stem or 'aider'}-{number}", created_at=time_of(started_at))
+    return SourceConversation(
+        items=items,
+        id=f"{source.stem or 'aider'}-{number}",
+        is_id_derived=True,
+        created_at=time_of(started_at),
+    )
 
 
 FORMAT: Final = Format(

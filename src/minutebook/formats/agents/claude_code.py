@@ -76,7 +76,10 @@ def read(source: Source) -> Iterator[SourceConversation]:
             groups.setdefault(_agent_of(line, agents), []).append(line)
     for agent, lines in groups.items():
         name = session or source.stem
-        yield from _conversations(source, lines, f"{name}.{agent}" if agent else name, None if agent else title)
+        for conversation in _conversations(
+            source, lines, f"{name}.{agent}" if agent else name, None if agent else title
+        ):
+            yield replace(conversation, is_id_derived=not session)
 
 
 def _agent_of(line: _Line, agents: dict[str, str]) -> str:
@@ -106,7 +109,7 @@ def _conversations(
         parent = by_id.get(str(branch[0].parent))
         shared = lines[: lines.index(parent) + 1] if parent is not None else []
         path = [line for line in shared if id(line) in current] + branch
-        yield replace(_conversation(source, path, f"{name}.{root[:8]}", title), branch_of=name)
+        yield replace(_conversation(source, path, f"{name}.{root}", title), branch_of=name)
 
 
 def _current_path(lines: Sequence[_Line]) -> set[int]:
@@ -147,9 +150,7 @@ def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str 
         if line.data["type"] not in _MESSAGE_TYPES:
             continue
         try:
-            messages = read_messages(
-                [{**line.data["message"], "content": line.blocks or line.data["message"].get("content")}]
-            )
+            messages = read_messages([_provider_message(line)])
         except InvalidMessage as error:
             source.skip(line.place, str(error))
             continue
@@ -163,6 +164,12 @@ def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str 
     return SourceConversation(
         items=items, id=name, title=title, model=model, created_at=items[0].at if items else None, folds=tuple(folds)
     )
+
+
+def _provider_message(line: _Line) -> Mapping[str, Any]:
+    """The message of a line. An answer is complete, so that it is read as a response of Anthropic."""
+    message = {**line.data["message"], "content": line.blocks or line.data["message"].get("content")}
+    return {"stop_reason": None, **message, "type": "message"} if message.get("role") == "assistant" else message
 
 
 def _merged_lines(lines: Sequence[_Line]) -> list[_Line]:

@@ -133,6 +133,7 @@ def _conversation(session: _Session, stem: str) -> SourceConversation:
     return SourceConversation(
         items=messages,
         id=session.id or stem,
+        is_id_derived=not session.id,
         model=session.model,
         created_at=session.created_at,
         folds=tuple(fold for fold in folds if fold is not None),

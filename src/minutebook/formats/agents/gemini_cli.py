@@ -39,6 +39,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
     yield SourceConversation(
         items=items,
         id=str(header.get("sessionId") or source.stem),
+        is_id_derived=not header.get("sessionId"),
         title=header.get("summary"),
         model=model,
         created_at=time_of(header.get("startTime")),

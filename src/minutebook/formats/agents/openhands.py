@@ -50,8 +50,13 @@ def _conversation(source: Source, events: list[Value], trajectory: Mapping[str, 
     items_with_calls: dict[str, SourceMessage] = {}
     for event in events:
         items += _items(event.data, event.place, items_with_calls)
-    name = trajectory.get("instance_id") or source.stem
-    return SourceConversation(items=items, id=str(name), created_at=items[0].at if items else None)
+    own_id = trajectory.get("instance_id")
+    return SourceConversation(
+        items=items,
+        id=str(own_id or source.stem),
+        is_id_derived=not own_id,
+        created_at=items[0].at if items else None,
+    )
 
 
 def _items(event: Mapping[str, Any], place: str, items_with_calls: dict[str, SourceMessage]) -> Iterator[SourceMessage]:

@@ -38,9 +38,11 @@ def read(source: Source) -> Iterator[SourceConversation]:
         list_name = "history" if "trajectory" in value else "messages"
         items = items_of(map(_message, _history(value)), list_places(place, list_name))
         config = (value["info"].get("config") or {}).get("model") or {}
+        own_id = text_id(value.get("instance_id") or value.get("environment"))
         return SourceConversation(
             items=items,
-            id=text_id(value.get("instance_id") or value.get("environment")) or source.stem,
+            id=own_id or source.stem,
+            is_id_derived=own_id is None,
             model=config.get("model_name") if isinstance(config, Mapping) else None,
         )
 

@@ -38,12 +38,14 @@ def _conversations(value: Mapping[str, Any], place: str) -> Iterator[SourceConve
         name: Node(name, node.get("parent"), [SourceMessage({"node": node.get("message")}, f"{place}, node {name}")])
         for name, node in value["mapping"].items()
     }
-    name = str(value.get("conversation_id") or value.get("id") or place)
+    own_id = value.get("conversation_id") or value.get("id")
+    name = str(own_id or place)
     for index, (leaf, path) in enumerate(branches(nodes, value.get("current_node"))):
         items = list(_items(path))
         yield SourceConversation(
             items=items,
-            id=f"{name}.{leaf[:8]}" if index else name,
+            id=f"{name}.{leaf}" if index else name,
+            is_id_derived=not own_id,
             title=value.get("title"),
             model=next((item.model for item in reversed(items) if item.model), value.get("default_model_slug")),
             created_at=time_of(value.get("create_time")),

@@ -32,11 +32,13 @@ def _conversations(value: Mapping[str, Any], place: str) -> Iterator[SourceConve
         name: Node(name, message.get("parentId"), _items(message, f"{place}, message {name}"))
         for name, message in history["messages"].items()
     }
-    name = str(value.get("id") or chat.get("id") or place)
+    own_id = value.get("id") or chat.get("id")
+    name = str(own_id or place)
     for index, (leaf, items) in enumerate(branches(nodes, history.get("currentId"))):
         yield SourceConversation(
             items=items,
-            id=f"{name}.{leaf[:8]}" if index else name,
+            id=f"{name}.{leaf}" if index else name,
+            is_id_derived=not own_id,
             title=value.get("title") or chat.get("title"),
             model=next(iter(chat.get("models") or ()), None),
             created_at=time_of(value.get("created_at")),

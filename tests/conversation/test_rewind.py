@@ -84,7 +84,7 @@ def test_a_conversation_whose_messages_are_all_hidden_has_no_view(hide_all):
     hide_all(chat)
 
     for method in (chat.view, chat.fit):
-        with pytest.raises(MissingSetting, match="append a message first"):
+        with pytest.raises(MissingSetting, match="append one first"):
             method()
     with pytest.raises(MissingSetting, match="pass the user message"):
         chat.run(InProcessAdapter())

@@ -9,7 +9,7 @@ import pytest
 
 from bench import corpus
 from minutebook import Message, TokenBudgetManager
-from minutebook.errors import UnreadableInput
+from minutebook.errors import PromptEvaluationError, UnreadableInput
 from minutebook.lab import (
     FULL,
     TYPICAL_BILLING,
@@ -214,7 +214,7 @@ def test_finished_sessions_are_not_replayed_again(tmp_path: Path) -> None:
 
     again = evaluate({"token_budget": Broken()}, [session()], jobs=1, progress_file=file)
     assert again.results[1].outcomes == first.results[1].outcomes
-    with pytest.raises(AssertionError, match="again") as caught:
+    with pytest.raises(PromptEvaluationError, match="replayed again") as caught:
         evaluate({"token_budget": Broken()}, [session(MESSAGES[:5])], jobs=1, progress_file=file)
     assert caught.value.__notes__ == ["policy token_budget, session by hand"]
 

@@ -165,7 +165,7 @@ class DslWorkflow:
         return await actions.run_agent(entry.name, input_value)
 
     async def _run_summary_flow(self, flow: str, text: str) -> Any:
-        """Run a flow that writes summaries. No summarizer emits events, so the flow does not either."""
+        """Run a flow that writes summaries. Its events are not emitted, as those of other summarizers are not."""
         return await WorkflowActions(self._pool, EventEmitter()).run_flow(flow, [text], text)
 
     def _entry(self, agent: str | None, flow: str | None) -> Entry:

@@ -31,6 +31,7 @@ _KINDS: Final[dict[type, str]] = {
     t.PolicyDef: "policy",
     t.FlowDef: "flow",
 }
+"""Class of a definition → its kind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Secret:
         if self.env is None:
             return self.value or ""
         if self.env not in environment:
-            raise MissingSetting(f"environment variable {self.env}", "set it; a tool needs its value")
+            raise MissingSetting(f"environment variable {self.env}", "set it, because a tool needs its value")
         return environment[self.env]
 
 

@@ -116,7 +116,7 @@ class ConversationRunner(Generic[Out]):
     budget: Budget | None = None
     budget_tracker: BudgetTracker | None = None
     max_tokens: int | None = None
-    """Token limit of every view, also if the manager has no limit."""
+    """Token limit of every view, even if the manager has no limit."""
     strict: bool = False
     """Raise `GuaranteeViolated` if the manager's view violates a guarantee. Otherwise the view is repaired, which is logged
     and published in `HistoryCurated`."""

@@ -100,7 +100,9 @@ def restore_server(store: ConversationStore, source: Path) -> int:
 def _require_postgres(store: ConversationStore) -> "PostgresStore":
     server = postgres_of(store)
     if server is None:
-        raise click.UsageError("backup and restore support SQLite and PostgreSQL. Use the snapshots of a Redis server.")
+        raise click.UsageError(
+            "backup and restore support only SQLite and PostgreSQL. For Redis, use the snapshots of the server."
+        )
     return server
 
 

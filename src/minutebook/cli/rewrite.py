@@ -196,7 +196,7 @@ def json_like(original: bytes, value: Any) -> bytes:
 
 
 def _message_lines(lines: Iterable[bytes], messages: Sequence[Any]) -> Iterator[bytes]:
-    """Messages one per line. The lines of those that did not change are copied."""
+    """Messages, one per line. The line of a message that did not change is copied."""
     originals: dict[str, list[bytes]] = {}
     first_line = b""
     for line in lines:

@@ -47,7 +47,9 @@ def toolbox_of(spec: WorkflowSpec, externals: ExternalTools, environment: Mappin
             if ref.tool not in tools:
                 name = f"{ref.tool}.{ref.member}" if ref.member else ref.tool
                 raise InvalidSetting(
-                    "externals", tuple(externals), f"also {ref.tool!r}, because agent {agent.name!r} uses {name}"
+                    "externals",
+                    tuple(externals),
+                    f"a mapping that has {ref.tool!r} too, because agent {agent.name!r} uses {name}",
                 )
     return toolbox
 

@@ -2,7 +2,7 @@
 
 A summary is prose, and prose loses exact strings: a path, an id, the command that worked. The ledger lists them next to the
 summaries, up to a limit. Facts that share a word with an open step of the plan come first, because no summary mentions
-what is still to be done; then those that were used most, relative to their tokens.
+what is still to be done; then the facts that were used most often, relative to their tokens.
 """
 
 import re

@@ -219,7 +219,7 @@ class StepHistory:
         return tuple(turn for turn in self.turns if (turn.turn_id or 0) > self.summarized_through)
 
     def render(self, *, include_turns: bool = True) -> str:
-        """The step as text: its title and its turns, or what its visibility shows and the turns after the summary."""
+        """The step as text: the title, then all turns, or the text that replaces the summarized turns and the turns after them."""
         lines = [f"Step {self.step_id}: {self.step_title}"]
         turns = self.turns
         if self.level != "full":

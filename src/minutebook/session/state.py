@@ -60,7 +60,7 @@ class Session:
         self._is_closed = False
         self._subscriptions: dict[type, Unsubscribe] = {}
         self.evaluation_lock = Lock()
-        """Held by the evaluation in progress. An evaluation that starts meanwhile gets a `NestedSession`."""
+        """Held by the evaluation in progress. Another evaluation that starts before its end gets a `NestedSession`."""
         self._register_entry_log()
 
     def _register_entry_log(self) -> None:
@@ -88,7 +88,7 @@ class Session:
         return None
 
     def query(self, slice_type: type[T]) -> Query[T]:
-        """Read a slice. A slice without values is empty, also if it was never used."""
+        """Read a slice. A slice without values is empty, even if it was never used."""
         require_class("slice_type", slice_type)
         return Query(lambda: self._table.values(slice_type))
 

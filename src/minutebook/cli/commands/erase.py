@@ -125,7 +125,7 @@ class _ErasureSelection(NamedTuple):
 def _selection(
     database: Database, conversation: str | None, recipient: str | None, before: datetime | None
 ) -> _ErasureSelection:
-    """The conversation with this id, all conversations of the recipient, or those that were not used since a time.
+    """The conversation with this id, all conversations of the recipient, or all that were last appended to before a time.
 
     Raises:
         ConversationNotFound: the conversation does not exist.

@@ -104,10 +104,8 @@ class Diagnostic:
         excerpt = self.excerpt[start : start + _MAX_EXCERPT_CHARACTERS]
         problem_start = self.column - 1 - start
         text_before, problem_text = excerpt[:problem_start], excerpt[problem_start:][: self.width]
-        padding = "".join(
-            "\t" if character == "\t" else " " * _terminal_columns(character) for character in text_before
-        )
-        carets = "^" * max(1, sum(map(_terminal_columns, problem_text)))
+        padding = "".join("\t" if character == "\t" else " " * _width(character) for character in text_before)
+        carets = "^" * max(1, sum(map(_width, problem_text)))
         return f"{first_line}\n {number} | {_printable(excerpt)}\n {' ' * len(number)} | {padding}{carets}"
 
     def as_json(self) -> dict[str, Any]:
@@ -152,7 +150,7 @@ def errors_in(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR)
 
 
-def _terminal_columns(character: str) -> int:
+def _width(character: str) -> int:
     """The width of a character in columns of a terminal."""
     if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me", "Cf"}:
         return 0

@@ -441,7 +441,7 @@ def test_an_agent_with_nothing_to_answer_says_so():
 
 
 def test_a_tool_that_nobody_brings_is_an_error_before_anything_runs():
-    with pytest.raises(InvalidSetting, match=r"expected also 'mine', because agent .* uses mine\.read"):
+    with pytest.raises(InvalidSetting, match=r"a mapping that has 'mine' too, because agent .* uses mine\.read"):
         DslWorkflow(SOLO + "    tools mine.read\n")
 
 

@@ -459,5 +459,5 @@ def test_system_messages_and_prompts_are_no_turns():
 def test_an_override_for_an_unknown_step_is_reported_when_the_section_is_rendered():
     session = planned("Read")
 
-    with pytest.warns(RuntimeWarning, match=r"not in the history: \[99\]"):
+    with pytest.warns(RuntimeWarning, match=r"unknown steps: \[99\]"):
         section_of(session, resolver=StepVisibilityResolver(overrides={1: "full", 99: "title"}))

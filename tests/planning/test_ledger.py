@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from minutebook import ToolCall
 from minutebook.planning.events import AppendTurn, ExpandStep, SetupPlan, SummarizeStep, UpdateStep
 from minutebook.planning.plan import PlanStep
-from minutebook.planning.summaries import LEDGER_HEADING, OPEN_STEPS, StepLedger
+from minutebook.planning.summaries import LEDGER_HEADING, OPEN_STEPS_LABEL, StepLedger
 from minutebook.planning.task_history import Turn
 from minutebook.tokens import counter_for
 from tests.planning.parts import new_session, prompt_for
@@ -45,7 +45,7 @@ def test_what_the_open_steps_name_comes_first_though_it_was_seen_once():
 
     text = noted(LISTING, *often, max_tokens=120, ahead=["Mend shipping", "Mend returns"])
 
-    assert line(text, OPEN_STEPS) == ["src/app/returns", "src/app/shipping"]
+    assert line(text, OPEN_STEPS_LABEL) == ["src/app/returns", "src/app/shipping"]
     assert "src/app/billing" not in text
     assert "src/app/core/part" in text
 
@@ -55,7 +55,7 @@ def test_a_word_that_many_facts_have_tells_less_than_one_that_few_have():
 
     text = noted(many, LISTING, max_tokens=100, ahead=["Write pages for shipping"])
 
-    assert line(text, OPEN_STEPS)[0] == "src/app/shipping"
+    assert line(text, OPEN_STEPS_LABEL)[0] == "src/app/shipping"
 
 
 def test_the_steps_ahead_leave_room_for_what_was_used_most():
@@ -143,7 +143,7 @@ def test_the_section_shows_it_while_the_step_is_summarised():
     before = shown(session)
 
     session.dispatch(SummarizeStep(1, "Looked around."))
-    assert line(shown(session), OPEN_STEPS) == ["src/app/shipping"]
+    assert line(shown(session), OPEN_STEPS_LABEL) == ["src/app/shipping"]
     assert shown(session) == shown(session)
     session.dispatch(ExpandStep(1))
 
@@ -156,7 +156,7 @@ def test_what_is_ahead_changes_with_the_plan():
     session.dispatch(SummarizeStep(1, "Looked around."))
     session.dispatch(UpdateStep(2, "done"))
 
-    assert line(shown(session), OPEN_STEPS) == []
+    assert line(shown(session), OPEN_STEPS_LABEL) == []
     assert "src/app/shipping" in line(shown(session), "paths")
 
 

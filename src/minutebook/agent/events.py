@@ -3,9 +3,11 @@
 To store messages, subscribe to `ConversationRecorded` on the bus instead.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from minutebook.agent.messages import PromptResponse, TextDelta, ThinkingDelta, Usage, one_line
 from minutebook.compaction.manager import HistoryCompacted
@@ -94,3 +96,22 @@ RunEvent: TypeAlias = (
     | RunFinished
 )
 Emit: TypeAlias = Callable[[RunEvent], None]
+E = TypeVar("E")
+
+
+async def stream_events(
+    run: Callable[[Callable[[E], None]], Coroutine[Any, Any, object]],
+) -> AsyncGenerator[E, None]:
+    """Call `run` in a task with the function that emits events, and yield them. Closing the generator cancels the task."""
+    events: asyncio.Queue[E | None] = asyncio.Queue()
+    task = asyncio.create_task(run(events.put_nowait))
+    task.add_done_callback(lambda _: events.put_nowait(None))
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+        await task
+    finally:
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task

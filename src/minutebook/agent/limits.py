@@ -96,14 +96,14 @@ class Deadline:
         """Seconds until the deadline; 0 if it has passed."""
         return max(0.0, (self.expires_at - self.clock()).total_seconds())
 
-    def check(self, what: str) -> None:
-        """Check that the deadline has not passed; `what` names the work in the error.
+    def check(self, work: str) -> None:
+        """Check that the deadline has not passed. `work` is the name of the evaluation in the error.
 
         Raises:
             DeadlineExceeded: the deadline has passed.
         """
         if not self.remaining_seconds():
-            raise self.exceeded_error(what)
+            raise self.exceeded_error(work)
 
-    def exceeded_error(self, what: str) -> DeadlineExceeded:
-        return DeadlineExceeded(what, self.expires_at.isoformat(timespec="seconds"))
+    def exceeded_error(self, work: str) -> DeadlineExceeded:
+        return DeadlineExceeded(work, self.expires_at.isoformat(timespec="seconds"))

@@ -117,7 +117,7 @@ class AgentRun(Generic[Out]):
         self.usage = Usage()
         self.model_calls = self.expansions = self.failed_outputs = 0
         self.compactor_folds: Sequence[Fold] = ()
-        """The folds that the compactor returned before the last model call."""
+        """The folds that the compactors returned before the last model call."""
         self.partial_text: list[str] = []
         """The text deltas of an answer that is still streaming."""
 
@@ -198,9 +198,9 @@ class AgentRun(Generic[Out]):
         return view, reply
 
     async def _update_folds(self) -> Sequence[Fold]:
-        """Run the compactor and refresh the prompt; return the folds of both.
+        """Run the compactors and refresh the prompt; return the folds of both.
 
-        The compactor runs first: it may change the session's state, which the prompt shows.
+        The compactors run first: they may change the session's state, which the prompt shows.
         """
         self.compactor_folds = await self._compact()
         if message := self.prompt_message.refresh():
@@ -235,7 +235,7 @@ class AgentRun(Generic[Out]):
         return folds
 
     def _overhead_tokens(self) -> int:
-        """The tokens of a request beyond the conversation: the tools, and the growth of the prompt's text."""
+        """The tokens of a request that are not in the conversation: the tools, and the growth of the prompt's text."""
         conversation = self.recorder.conversation
         return self.tools_and_schema.tokens(conversation.counter) + self.prompt_message.added_tokens(conversation)
 

@@ -79,7 +79,7 @@ class Secret:
         if self.env is None:
             return self.value or ""
         if self.env not in environment:
-            raise MissingSetting(f"environment variable {self.env}", "set it; a tool needs its value")
+            raise MissingSetting(f"environment variable {self.env}", "set it, because a tool needs its value")
         return environment[self.env]
 
 
@@ -110,6 +110,8 @@ class BuiltinTools:
 
 @dataclass(frozen=True, slots=True)
 class PythonFunction:
+    """A function that is imported from a module."""
+
     module: str
     function: str
 
@@ -169,7 +171,7 @@ class ToolServer:
         self._has_ended: Callable[[], bool] = lambda: False
         """Replaced when a process is started. Always false for a server at a URL."""
         self._failures = 0
-        """How many times the server has ended or did not start since the last successful call."""
+        """The number of times that the server has ended or failed to start since the last successful call."""
         self._next_start_time = 0.0
         """The earliest time of the next restart; 0 until a call finds that the server has ended."""
         self.restarts = 0
@@ -216,7 +218,7 @@ class ToolServer:
         return await asyncio.shield(self._ready)  # cancelling one caller must not cancel the others
 
     def _prepare_restart(self, task: asyncio.Task[None]) -> None:
-        """Discard the connection that has ended, so that a new one is opened.
+        """Discard the connection that has ended, so that the caller opens a new one.
 
         Raises:
             ToolServerFailed: the server has ended several times, and the delay before its next start is not over.
@@ -229,7 +231,7 @@ class ToolServer:
         if now < self._next_start_time:
             seconds = self._next_start_time - now
             raise self._server_error(
-                f"it has ended {self._failures} times, and is started again in {seconds:.0f} seconds"
+                f"it has ended {self._failures} times; a call in {seconds:.0f} seconds or later starts it again"
             )
         self._stop.set()
         self._ended_tasks.add(task)
@@ -275,7 +277,7 @@ class ToolServer:
 
     @asynccontextmanager
     async def _open_process(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-        """The transport's streams. The client closes the read stream when the process ends."""
+        """Start the process for this block, and yield its streams. The client closes the read stream when the process ends."""
         async with transport as (read_stream, write_stream):
             self._has_ended = lambda: not read_stream.statistics().open_receive_streams
             yield read_stream, write_stream
@@ -322,6 +324,7 @@ class ToolServer:
         )
 
     def _error_for_callers(self, error: BaseException) -> BaseException:
+        """Our own errors unchanged, any other error as a `ToolServerFailed`."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if type(error).__module__.startswith("minutebook."):

@@ -49,7 +49,7 @@ _MAX_LINE_CHARACTERS: Final = 160
 
 
 def one_line(text: str) -> str:
-    """The text on one line, cut to a length for display."""
+    """The text on one line, shortened to 160 characters."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_LINE_CHARACTERS else line[: _MAX_LINE_CHARACTERS - 1] + "…"
 
@@ -193,4 +193,4 @@ class PromptResponse(Generic[Out]):
     conversation: Transcript
     """The whole conversation; pass it to the next evaluation to continue it."""
     view: View
-    """The view that the last model call was sent."""
+    """The view that was sent in the last model call."""

@@ -64,7 +64,7 @@ class PromptMessage(Generic[Out]):
         resume: bool = False,
         is_stored: bool = False,
     ) -> tuple[Transcript, list[Message]]:
-        """Find the index of the prompt's message, and return the conversation and the messages to append first.
+        """Decide where the prompt's message goes, and return the conversation and the messages to append first.
 
         With `resume` there is no user message. In a stored conversation no message is inserted at the start, because its
         positions must not change.
@@ -94,12 +94,12 @@ class PromptMessage(Generic[Out]):
         return message == self._message()
 
     def next_folds(self) -> tuple[Fold, ...]:
-        """The value of `folds` after the next `refresh`, without changing anything."""
+        """The folds that the next `refresh` would set."""
         text = self._render().text if self._prompt.template.dynamic else self.rendered.text
         return self.folds if text == self._shown_text else (self._fold({"role": self._role, "content": text}),)
 
     def added_tokens(self, conversation: Transcript) -> int:
-        """The tokens of the prompt rendered now, minus those of its message in the conversation."""
+        """The tokens that a request needs for the prompt in addition to those of its message in the conversation."""
         folds = self.next_folds()
         if not folds or self._index >= len(conversation):
             return 0

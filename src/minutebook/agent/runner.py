@@ -1,15 +1,15 @@
 """The settings of one evaluation of a prompt, and its entry points `run` and `stream`."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 from uuid import UUID, uuid4
 
-from minutebook.agent.events import Emit, RunEvent, RunFinished
+from minutebook.agent.events import Emit, RunEvent, RunFinished, stream_events
 from minutebook.agent.limits import Budget, BudgetTracker, Deadline, now
 from minutebook.agent.loop import AgentRun
 from minutebook.agent.messages import PromptResponse, ToolsAndSchema, Usage
@@ -38,7 +38,10 @@ class Compactor(Protocol):
     async def check_and_apply(
         self, record: Transcript, *, session: SessionProtocol, overhead_tokens: int
     ) -> CompactionResult:
-        """Fold old messages if needed, and return all folds. `overhead_tokens` are those of a request beyond the record."""
+        """Fold old messages if needed, and return all folds.
+
+        `overhead_tokens` are the tokens of a request that are not in the record, such as those of the tools.
+        """
         ...
 
 
@@ -86,7 +89,7 @@ class StoredConversation(Protocol):
     def open_run(
         self, adapter: "ProviderAdapter", *, session: SessionProtocol, tools: Sequence[Mapping[str, Any]]
     ) -> AbstractAsyncContextManager[StoredRecord]:
-        """Hold the conversation's lease for one run, and restore its plan in the session."""
+        """Hold the conversation's lease for this block, which is one run, and restore its plan in the session."""
         ...
 
 
@@ -113,7 +116,7 @@ class ConversationRunner(Generic[Out]):
     budget: Budget | None = None
     budget_tracker: BudgetTracker | None = None
     max_tokens: int | None = None
-    """Token limit of every view, also if the manager has no limit."""
+    """Token limit of every view, even if the manager has no limit."""
     strict: bool = False
     """Raise `GuaranteeViolated` if the manager's view violates a guarantee. Otherwise the view is repaired, which is logged
     and published in `HistoryCurated`."""
@@ -155,7 +158,7 @@ class ConversationRunner(Generic[Out]):
     def _check_conversation(self) -> None:
         conversation = self.conversation
         if self.resume and (conversation is None or self.request is not None):
-            raise InvalidSetting("resume", self.resume, "False, unless there is a conversation and no request")
+            raise InvalidSetting("resume", self.resume, "False; to resume a run, pass conversation= and no request=")
         if not isinstance(conversation, StoredConversation):
             return
         for name in ("history_manager", "max_tokens"):
@@ -189,24 +192,13 @@ class ConversationRunner(Generic[Out]):
         tools = ToolsAndSchema(rendered, strict_tools=self.adapter.strict_tools).tools
         return self.conversation.open_run(self.adapter, session=session, tools=tools)
 
-    async def stream(self) -> AsyncGenerator[RunEvent, None]:
+    def stream(self) -> AsyncGenerator[RunEvent, None]:
         """Evaluate the prompt, and yield its events. Closing the generator cancels the run."""
-        events: asyncio.Queue[RunEvent | None] = asyncio.Queue()
-        task = asyncio.create_task(self.run(events.put_nowait, streaming=True))
-        task.add_done_callback(lambda _: events.put_nowait(None))
-        try:
-            while (event := await events.get()) is not None:
-                yield event
-            await task
-        finally:
-            if not task.done():
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+        return stream_events(partial(self.run, streaming=True))
 
 
 def _require_types(runner: ConversationRunner[Any]) -> None:
-    """Raise `InvalidSetting` for arguments that newcomers often get wrong."""
+    """Raise `InvalidSetting` for an argument of the wrong type, with an example of the right one."""
     expected = "a Prompt; put text into a template: Prompt(PromptTemplate(...)), or pass it as request="
     require_type("prompt", runner.prompt, Prompt, expected)
     if not callable(getattr(runner.adapter, "ask", None)):

@@ -65,7 +65,7 @@ ATTRIBUTE_NAMES: Final = {
     "compaction_before": "minutebook.compaction.tokens_before",
     "compaction_after": "minutebook.compaction.tokens_after",
 }
-"""Keyword of `Span.set` and `Telemetry.span` → name of the span attribute.
+"""Keyword argument of `Span.set` and `Telemetry.span` → name of the span attribute.
 
 Agents set the sizes `tokens_before`, `tokens_after`, `messages_before` and `messages_after`. The service sets `record_items`,
 `record_tokens`, `sent_items` and `sent_tokens` instead. `reconcile` is how the client's messages were matched with the

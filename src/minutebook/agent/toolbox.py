@@ -13,7 +13,7 @@ from minutebook.errors import InvalidSetting, ToolValidationError
 from minutebook.prompt.tools import AnyTool, Tool, tool
 
 MAX_FILE_CHARACTERS: Final = 200_000
-"""The model gets at most this many characters of a file."""
+"""Maximum characters of a file that the model gets."""
 
 BUILTINS: Final[Mapping[str, tuple[str, ...]]] = {
     "clock": ("current_time",),

@@ -53,7 +53,7 @@ class ToolRunner:
     emit: Emit
     telemetry: Telemetry
     outcomes: dict[str, ToolOutcome] = field(default_factory=dict)
-    """The outcomes of finished calls by call id. If `run` is cancelled, those of the calls that had finished are here."""
+    """Call id → outcome, for the calls that have finished, even if `run` was cancelled before the others finished."""
 
     async def run(self, calls: Sequence[ToolCall], context: ToolContext) -> None:
         """Run the tools in parallel, and put their results into `outcomes`."""

@@ -58,7 +58,7 @@ def restore_file(source: Path, target: Path) -> int:
         UnreadableInput: the backup is not of a SQLite database.
         StoreDamaged: it is damaged, or a database of another program.
     """
-    if _start(source) != _SQLITE_START:
+    if _first_bytes(source) != _SQLITE_START:
         raise UnreadableInput(str(source), "not a backup of a SQLite database")
     file_status(source)
     if problems := integrity_problems(source):
@@ -91,7 +91,7 @@ def restore_server(store: ConversationStore, source: Path) -> int:
     from minutebook.store.postgres.backup import restore_backup
     from minutebook.store.postgres.settings import DEFAULT_ROLE
 
-    if _start(source)[:2] != _ZIP_START:
+    if _first_bytes(source)[:2] != _ZIP_START:
         raise UnreadableInput(str(source), "not a backup of a PostgreSQL database")
     with InterruptibleRunner() as runner:
         return runner.run(restore_backup(server.url, source, server.role or DEFAULT_ROLE)).conversations
@@ -100,10 +100,12 @@ def restore_server(store: ConversationStore, source: Path) -> int:
 def _require_postgres(store: ConversationStore) -> "PostgresStore":
     server = postgres_of(store)
     if server is None:
-        raise click.UsageError("backup and restore support SQLite and PostgreSQL. Use the snapshots of a Redis server.")
+        raise click.UsageError(
+            "backup and restore support only SQLite and PostgreSQL. For Redis, use the snapshots of the server."
+        )
     return server
 
 
-def _start(file: Path) -> bytes:
+def _first_bytes(file: Path) -> bytes:
     with file.open("rb") as opened:
         return opened.read(len(_SQLITE_START))

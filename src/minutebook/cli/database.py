@@ -114,7 +114,7 @@ def open_database(url: str | None, tenant: str, *, create: bool = False) -> Iter
 
 
 async def probe(store: ConversationStore) -> None:
-    """Append to a new conversation, load it and remove it, so that a missing right is found now and not by the first user.
+    """Append to a new conversation, load it and remove it, so that a missing permission is found now.
 
     Raises:
         StoreUnavailable: one of them failed.
@@ -204,7 +204,7 @@ def conversation_problems(database: Database, conversation: str, advance: Callab
         expected = start
         for position, message in zip(batch.positions, batch.messages, strict=True):
             if position != expected:
-                yield _missing(expected, position)
+                yield _missing_text(expected, position)
             if position in rewinds:
                 pairing = Pairing()
             for finding in pairing.problems(position, message):
@@ -215,7 +215,7 @@ def conversation_problems(database: Database, conversation: str, advance: Callab
             expected = position + 1
         start = min(start + BATCH_SIZE, header.length)
         if expected != start:
-            yield _missing(expected, start)
+            yield _missing_text(expected, start)
         advance(len(batch.entries))
     if not header.first and turns != header.turns:
         yield f"the header counts {header.turns:,} turns, but the conversation has {turns:,}"
@@ -226,7 +226,7 @@ def conversation_problems(database: Database, conversation: str, advance: Callab
         yield f"the header counts {len(header.open_calls)} open calls, but the conversation has {len(open_calls)}"
 
 
-def _missing(start: int, stop: int) -> str:
+def _missing_text(start: int, stop: int) -> str:
     return f"message {start} is missing" if stop == start + 1 else f"messages {start}-{stop - 1} are missing"
 
 

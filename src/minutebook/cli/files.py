@@ -81,7 +81,7 @@ class FileConversation:
 
 @dataclass
 class ConversationFiles:
-    """Iterates over the conversations of all files, once, and notes which parts were not understood.
+    """Iterates over the conversations of all files, once, and collects the parts that were not understood.
 
     Raises, while iterating:
         UnreadableInput: a file is damaged or in no known format. If it was found in a folder, it is skipped instead, unless
@@ -125,7 +125,7 @@ class ConversationFiles:
                 ]
 
     def _skip_file(self, file: InputFile, error: UnreadableInput) -> None:
-        """Note that a file of a folder was skipped.
+        """Record that a file of a folder was skipped.
 
         Raises:
             UnreadableInput: the user named the file itself, or no file of the folder can be read.

@@ -1,4 +1,4 @@
-"""What the command line does with the inspector: serve it on loopback, or write a conversation as one HTML file."""
+"""Serve the inspector on loopback, or write a conversation as one HTML file."""
 
 import asyncio
 import json

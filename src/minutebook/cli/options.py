@@ -190,6 +190,35 @@ models_file_option = click.option(
 )  # fmt: skip
 
 
+config_file_option = click.option(
+    "--config", "config_file", metavar="FILE", type=click.Path(path_type=Path),
+    help="Configuration file. Default: $MINUTEBOOK_CONFIG, else ./llm_config.yaml. Example: --config llm_config.yaml",
+)  # fmt: skip
+
+log_level_option = click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
+    help="Minimum level of log events, which are written to stderr as JSONL. Example: --log-level warning",
+)  # fmt: skip
+
+
+def vacuum_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--vacuum` and `--rewrite`. The command is called with `vacuum`, which `--rewrite` implies, and `rewrite`."""
+
+    @flag(
+        "--vacuum", help_text="Free the space of deleted data, while others use the database. Example: --yes --vacuum"
+    )
+    @flag(
+        "--rewrite",
+        help_text="Rewrite PostgreSQL's tables too, so that no deleted data remains in their files. Writers wait meanwhile. "
+        "Example: --yes --rewrite",
+    )
+    @functools.wraps(function)
+    def call(*arguments: Any, vacuum: bool, rewrite: bool, **options: Any) -> Any:
+        return function(*arguments, vacuum=vacuum or rewrite, rewrite=rewrite, **options)
+
+    return call
+
+
 def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--db` and `--tenant`, the arguments of `open_database`."""
     database = click.option(

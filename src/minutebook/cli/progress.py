@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
 MIN_BYTES = 4_000_000
-"""Smaller files are read too fast for a bar to be useful."""
+"""Minimum size of a file for a progress bar. Smaller files are read too fast for a bar to be useful."""
 MIN_COUNT = 20_000
-"""The same for messages or database pages."""
+"""Minimum number of messages or database pages for a progress bar."""
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def rewrite(source: Source, format_: Format, edit: MessageEdit) -> Iterator[byte
     Raises, while iterating:
         UnreadableInput: a part of the file is not understood.
     """
-    lines = _LineCopier(source)
+    copier = _LineCopier(source)
     changes: dict[str, Any] = {}
     for index, conversation in enumerate(read(source, format_.name)):
         repaired = edit(index, conversation)
@@ -52,15 +52,15 @@ def rewrite(source: Source, format_: Format, edit: MessageEdit) -> Iterator[byte
         if repaired is None:
             continue
         if format_ is EXPORT:
-            yield from lines.until(_line_number(conversation.place or conversation.items[0].place))
-            yield from _export_lines(lines.next_conversation(), conversation, repaired)
+            yield from copier.lines_before(_line_number(conversation.place or conversation.items[0].place))
+            yield from _export_lines(copier.next_conversation(), conversation, repaired)
             continue
         value = with_messages(conversation, _items(conversation, repaired))
         if conversation.place.startswith("line "):
-            yield from lines.until(_line_number(conversation.place))
-            yield json_like(lines.next(), value) + b"\n"
+            yield from copier.lines_before(_line_number(conversation.place))
+            yield json_like(copier.next_line(), value) + b"\n"
         elif not conversation.place and conversation.items[0].place.startswith("line "):
-            yield from _message_lines(lines.rest(), value)
+            yield from _message_lines(copier.remaining_lines(), value)
         else:
             changes[conversation.place] = value
     _require_complete(source)
@@ -73,7 +73,7 @@ def rewrite(source: Source, format_: Format, edit: MessageEdit) -> Iterator[byte
             + b"\n"
         )
     else:
-        yield from lines.rest()
+        yield from copier.remaining_lines()
 
 
 def _require_complete(source: Source) -> None:
@@ -103,18 +103,18 @@ class _LineCopier:
         self._next_number = 1
         self._pending: list[bytes] = []
 
-    def next(self) -> bytes:
+    def next_line(self) -> bytes:
         self._next_number += 1
         return self._pending.pop() if self._pending else next(self._lines)
 
-    def until(self, number: int) -> Iterator[bytes]:
+    def lines_before(self, number: int) -> Iterator[bytes]:
         """The lines before the one with this number."""
         while self._next_number < number:
-            yield self.next()
+            yield self.next_line()
 
     def next_conversation(self) -> list[bytes]:
         """The lines of a conversation of an export: its header, and those before the next header."""
-        lines = [self.next()]
+        lines = [self.next_line()]
         for line in self._lines:
             if is_export_header(line):
                 self._pending.append(line)
@@ -123,7 +123,7 @@ class _LineCopier:
             lines.append(line)
         return lines
 
-    def rest(self) -> Iterator[bytes]:
+    def remaining_lines(self) -> Iterator[bytes]:
         yield from self._pending
         self._pending.clear()
         yield from self._lines
@@ -196,21 +196,21 @@ def json_like(original: bytes, value: Any) -> bytes:
 
 
 def _message_lines(lines: Iterable[bytes], messages: Sequence[Any]) -> Iterator[bytes]:
-    """Messages one per line. The lines of those that did not change are copied."""
+    """Messages, one per line. The line of a message that did not change is copied."""
     originals: dict[str, list[bytes]] = {}
     first_line = b""
     for line in lines:
         if text := line.removeprefix(BOM).strip():
             first_line = first_line or line
-            originals.setdefault(_key(json.loads(text.decode("utf-8", "surrogatepass"))), []).append(line)
+            originals.setdefault(_canonical_json(json.loads(text.decode("utf-8", "surrogatepass"))), []).append(line)
     for message in messages:
-        unchanged_lines = originals.get(_key(message))
+        unchanged_lines = originals.get(_canonical_json(message))
         line = unchanged_lines.pop(0) if unchanged_lines else json_like(first_line, message)
         yield line if line.endswith(b"\n") else line + b"\n"
 
 
-def _key(value: Any) -> str:
-    """A text that is equal for equal JSON values."""
+def _canonical_json(value: Any) -> str:
+    """The same text for equal JSON values."""
     return json.dumps(value, sort_keys=True)
 
 

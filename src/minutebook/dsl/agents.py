@@ -139,11 +139,11 @@ EmitEvent: TypeAlias = Callable[[AgentEvent], None]
 
 
 def ignore_event(_event: AgentEvent) -> None:
-    """Do nothing: the events of the run are not used."""
+    """Do nothing. A run without a caller that reads its events passes this function."""
 
 
 OUTPUT_ATTEMPTS = 3
-"""Maximum number of answers to try to parse as the schema."""
+"""Maximum number of answers that an agent or a prompt may give until one matches the schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ class AgentPool:
     async def acquire(
         self, agent: AgentSpec, parent: AgentInstance | None, *, reuse: bool
     ) -> AsyncIterator[AgentInstance]:
-        """An instance of the agent for one run: with `reuse` the instance of an earlier run, else a new one.
+        """Yield an instance of the agent for one run: with `reuse` that of an earlier run, else a new one.
 
         If all earlier instances are busy, because the agent runs several times in parallel, a new one is created.
         """
@@ -328,6 +328,7 @@ class AgentPool:
         return instance
 
     def _all_strategies(self) -> dict[str, HistoryStrategy]:
+        """Name of an agent → its history strategy, with the settings of the policy."""
         policy = self.spec.compaction
         strategies: dict[str, HistoryStrategy] = {}
         used_settings: set[str] = set()

@@ -38,7 +38,7 @@ class _OpenBlock(NamedTuple):
 
 
 def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
-    """The comments in the tokens for line ends, in order.
+    """The comments of a program. `line_ends` are its NL tokens in order, which contain them.
 
     With `leading`, the first token comes before all code.
     """

@@ -7,8 +7,8 @@ from typing import Any, Literal, cast
 from minutebook.agent.mcp import BuiltinTools, McpProcess, McpServer, PythonFunction, Secret, ToolOrigin, ToolRef
 from minutebook.dsl import spec as s
 from minutebook.dsl import syntax as t
-from minutebook.dsl.checks.definitions import SCALARS, seconds
-from minutebook.dsl.checks.program import scope_of
+from minutebook.dsl.checks.definitions import SCALARS, seconds_of
+from minutebook.dsl.checks.program import check_program
 from minutebook.dsl.checks.scope import (
     DEFAULT,
     NO_STRATEGY,
@@ -41,7 +41,7 @@ def compile_agents(
         ProgramInvalid: the program has errors; `diagnostics` has every error and warning.
     """
     tree = parse_agents(program, source=source) if isinstance(program, str) else program
-    scope = scope_of(tree, KnownNames(strategies, externals))
+    scope = check_program(tree, KnownNames(strategies, externals))
     diagnostics = scope.collector.in_order()
     if errors_in(diagnostics):
         raise ProgramInvalid(tree.source, diagnostics)
@@ -55,7 +55,7 @@ class _Compiler:
         self.program, self.scope = program, scope
         self.retries = {name: _retry(node) for name, node in scope.tables["retry"].items()}
         self.timeouts = {
-            name: s.TimeoutSpec(name, seconds(node.duration)) for name, node in scope.tables["timeout"].items()
+            name: s.TimeoutSpec(name, seconds_of(node.duration)) for name, node in scope.tables["timeout"].items()
         }
         self.compaction = self._policy(scope.tables["policy"].get("compaction"))
 
@@ -128,7 +128,7 @@ class _Compiler:
 
     def _timeout(self, value: t.Name | t.Duration | None) -> float | None:
         if isinstance(value, t.Duration):
-            return seconds(value)
+            return seconds_of(value)
         policy = self.timeouts.get(value.text if value else DEFAULT)
         return policy.seconds if policy else None
 
@@ -150,7 +150,7 @@ def _model(node: Model) -> s.ModelSpec:
 
 
 def _retry(node: t.RetryDef) -> s.RetrySpec:
-    first_wait = {"first_wait_seconds": seconds(node.first_wait)} if node.first_wait else {}
+    first_wait = {"first_wait_seconds": seconds_of(node.first_wait)} if node.first_wait else {}
     return s.RetrySpec(node.name.text, int(node.times.value), node.backoff or "exponential", **first_wait)
 
 

@@ -59,6 +59,7 @@ CODES: Final = {
 WARNINGS: Final = frozenset(
     {"secret-in-file", "external-tool", "no-description", "unused", "shadowed", "nothing-to-run"}
 )
+"""The codes of warnings. All others are errors."""
 
 
 _MAX_EXCERPT_CHARACTERS: Final = 200
@@ -103,8 +104,8 @@ class Diagnostic:
         excerpt = self.excerpt[start : start + _MAX_EXCERPT_CHARACTERS]
         problem_start = self.column - 1 - start
         text_before, problem_text = excerpt[:problem_start], excerpt[problem_start:][: self.width]
-        padding = "".join("\t" if letter == "\t" else " " * _columns(letter) for letter in text_before)
-        carets = "^" * max(1, sum(map(_columns, problem_text)))
+        padding = "".join("\t" if character == "\t" else " " * _width(character) for character in text_before)
+        carets = "^" * max(1, sum(map(_width, problem_text)))
         return f"{first_line}\n {number} | {_printable(excerpt)}\n {' ' * len(number)} | {padding}{carets}"
 
     def as_json(self) -> dict[str, Any]:
@@ -149,12 +150,14 @@ def errors_in(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR)
 
 
-def _columns(letter: str) -> int:
+def _width(character: str) -> int:
     """The width of a character in columns of a terminal."""
-    if unicodedata.combining(letter) or unicodedata.category(letter) in {"Mn", "Me", "Cf"}:
+    if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me", "Cf"}:
         return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _printable(line: str) -> str:
-    return "".join(letter if letter == "\t" or letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
+    return "".join(
+        character if character == "\t" or character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line
+    )

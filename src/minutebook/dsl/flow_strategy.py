@@ -18,17 +18,17 @@ class FlowStrategy:
     """A `SummarizeStrategy` with the name of the flow that writes the summaries."""
 
     name: str
-    summarize: SummarizeStrategy
+    inner: SummarizeStrategy
 
     def should_trigger(self, history: CompactionInput) -> bool:
-        return self.summarize.should_trigger(history)
+        return self.inner.should_trigger(history)
 
     def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
-        return self.summarize.apply(history, summarizer)
+        return self.inner.apply(history, summarizer)
 
 
 class FlowSummarizer:
-    """Has a flow write the summary. The flow gets the messages as text, in chunks that fit a model's window."""
+    """Runs a flow to write the summary. The flow gets the messages as text, in chunks that fit a model's window."""
 
     def __init__(self, run: Callable[[str], Awaitable[Any]], max_chunk_tokens: int) -> None:
         self._run, self._max_chunk_tokens = run, max_chunk_tokens
@@ -38,7 +38,7 @@ class FlowSummarizer:
             text = f"Summary of what came before: {previous_summary}\n\n{chunk}" if previous_summary else chunk
             return text_in_prompt(await self._run(text))
 
-        parts = paragraphs(request.messages, tool_details=True) or ["(Nothing was said in words.)"]
+        parts = paragraphs(request.messages, tool_details=True) or ["(There is no text.)"]
         return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_chunk_tokens)
 
 

@@ -197,7 +197,7 @@ def _fits_block(text: str) -> bool:
         return False
     if not any(line and line[0] not in " \t" for line in lines):
         return False
-    return all(letter.isprintable() or letter in "\n\t" for letter in text)
+    return all(character.isprintable() or character in "\n\t" for character in text)
 
 
 def _statements(body: Sequence[t.Statement]) -> Iterator[Iterable[str]]:
@@ -284,13 +284,13 @@ def _number(value: float) -> str:
 
 def quoted(text: str) -> str:
     """A text in quotes, with escape sequences for unprintable characters."""
-    return f'"{"".join(map(_escaped_letter, text))}"'
+    return f'"{"".join(map(_escaped_character, text))}"'
 
 
-def _escaped_letter(letter: str) -> str:
-    if letter in _ESCAPES:
-        return _ESCAPES[letter]
-    if letter.isprintable():
-        return letter
-    units = letter.encode("utf-16-be", "surrogatepass")
+def _escaped_character(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2))

@@ -38,7 +38,7 @@ class IndentationTokens(PostLex):
 
 
 def depth_of(indentation: str) -> int:
-    """The column after the white space."""
+    """The number of columns of white space, with tabs expanded."""
     return len(indentation.expandtabs(TAB_WIDTH))
 
 

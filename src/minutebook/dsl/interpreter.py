@@ -10,7 +10,7 @@ from minutebook.dsl.spec import INPUT, FlowSpec
 from minutebook.errors import FlowFailed
 from minutebook.prompt.markdown import text_in_prompt
 
-_ORDER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<": lambda left, right: left < right,
     ">": lambda left, right: left > right,
     "<=": lambda left, right: left <= right,
@@ -116,7 +116,7 @@ def _binary(operator: t.BinaryOperator, left: t.Expression, right: t.Expression,
         case "<" | ">" | "<=" | ">=":
             if not (isinstance(left_value, str) and isinstance(right_value, str)):
                 left_value, right_value = _number(left_value, operator), _number(right_value, operator)
-            return _ORDER[operator](left_value, right_value)
+            return _COMPARISONS[operator](left_value, right_value)
         case _:
             left_value, right_value = _number(left_value, operator), _number(right_value, operator)
             if operator == "/" and not right_value:

@@ -27,8 +27,8 @@ def provider_adapters(
 ) -> Adapters:
     """The function that creates the adapter for each model of a program.
 
-    Any provider other than `openai` and `anthropic` is a server with OpenAI's API. For example, the address of `ollama` is
-    in OLLAMA_BASE_URL, and its key in OLLAMA_API_KEY, if it needs one. `base_url` replaces the addresses of all providers.
+    Any provider other than `openai` and `anthropic` must be a server with OpenAI's API. The address of `ollama`, for example,
+    is read from OLLAMA_BASE_URL, and its key, if it needs one, from OLLAMA_API_KEY. `base_url` replaces the addresses of all providers.
 
     The function raises:
         MissingSetting: the API key or the address of the provider is not set.
@@ -37,7 +37,7 @@ def provider_adapters(
     variables = os.environ if environment is None else environment
 
     def create_adapter(model: ModelSpec) -> ProviderAdapter:
-        prefix = "".join(letter if letter.isalnum() else "_" for letter in model.provider.upper())
+        prefix = "".join(character if character.isalnum() else "_" for character in model.provider.upper())
         url = base_url or variables.get(f"{prefix}_BASE_URL") or None
         key = variables.get(f"{prefix}_API_KEY") or None
         if model.provider in {"openai", "anthropic"}:

@@ -5,7 +5,7 @@ dataclasses, into which the answers are parsed.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
@@ -71,7 +71,7 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True)
 class SchemaSpec:
-    """The fields of a structured answer; see `output_type` for the dataclass."""
+    """The fields of a structured answer; see `WorkflowSpec.output_type` for the dataclass."""
 
     name: str
     fields: tuple[FieldSpec, ...]
@@ -109,8 +109,7 @@ class PromptSpec:
     name: str
     text: str
     model: str | None = None
-    """The prompt's own model, else `main`, else the only model of the program; None if there is none of these and the prompt
-    is not called."""
+    """The prompt's own model, else `main`, else the only model of the program. It may be None if nothing calls the prompt."""
     expecting: str | None = None
     """The schema of the answer; None for text."""
 
@@ -234,10 +233,10 @@ class WorkflowSpec:
 
     def output_type(self, schema: str) -> type:
         """The dataclass of a schema, for `PromptTemplate[…]` and `json_schema`."""
-        return output_type(self.schema(schema), self.schemas)
+        return _schema_class(self.schema(schema), self.schemas)
 
     def json_schema(self, schema: str, *, strict: bool = False) -> dict[str, Any]:
-        """The JSON Schema of a schema."""
+        """The JSON Schema of the dataclass of a schema."""
         from minutebook.prompt.schema import json_schema
 
         return json_schema(self.output_type(schema), strict=strict)
@@ -250,13 +249,9 @@ def _item_named(kind: str, items: Iterable[N], name: str) -> N:
     return by_name[name]
 
 
-def output_type(schema: SchemaSpec, schemas: Sequence[SchemaSpec]) -> type:
-    """The frozen dataclass of a schema, the same one on each call; `schemas` are those that it may refer to."""
-    return _schema_class(schema, tuple(schemas))
-
-
 @lru_cache(maxsize=1024)
 def _schema_class(schema: SchemaSpec, schemas: tuple[SchemaSpec, ...]) -> type:
+    """The frozen dataclass of a schema, the same one on each call; `schemas` are those that it may refer to."""
     fields = [_dataclass_field(spec, schemas) for spec in schema.fields]
     return make_dataclass(schema.name, fields, frozen=True, kw_only=True, namespace={"__doc__": ""})
 

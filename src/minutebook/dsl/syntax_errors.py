@@ -91,7 +91,7 @@ class Explainer:
             collector.add(
                 "syntax", at, f"expected an indented block below the line above, found {_found_text(found_word)}"
             )
-            return _code_before(collector.lines, at.line) if found_word else at.line
+            return _previous_code_line(collector.lines, at.line) if found_word else at.line
         else:
             rest_of_line = collector.lines[at.line - 1][at.column - 1 :] if at.line <= len(collector.lines) else ""
             words_before = collector.lines[at.line - 1][: at.column - 1].split() if rest_of_line else []
@@ -123,9 +123,9 @@ class Explainer:
         if len(names & _OPERATOR_TERMINALS) > 2:
             parts.append("an operator")
             names -= _OPERATOR_TERMINALS | {"MINUS"}
-        descriptions = {_DESCRIPTIONS.get(name) or _either(map(repr, self.words.get(name, ()))) for name in names}
+        descriptions = {_DESCRIPTIONS.get(name) or _either_text(map(repr, self.words.get(name, ()))) for name in names}
         return (
-            _either([*parts, *sorted(descriptions - {""}, key=lambda words: (words[0] == "'", words))])
+            _either_text([*parts, *sorted(descriptions - {""}, key=lambda words: (words[0] == "'", words))])
             or "nothing more"
         )
 
@@ -147,8 +147,8 @@ def _error_position(error: UnexpectedInput, lines: list[str]) -> tuple[Position,
     return Position(line, column, max(1, len(found_word))), found_word
 
 
-def _code_before(lines: list[str], line: int) -> int:
-    """The line of code before this line, which opens the missing block."""
+def _previous_code_line(lines: list[str], line: int) -> int:
+    """The number of the last line of code before this line, without comments and empty lines."""
     while line > 1:
         line -= 1
         words = lines[line - 1].strip()
@@ -172,6 +172,6 @@ def _found_text(found_word: str) -> str:
     return repr(found_word) if found_word.isprintable() else f"the character U+{ord(found_word[0]):04X}"
 
 
-def _either(words: Iterable[str]) -> str:
+def _either_text(words: Iterable[str]) -> str:
     *first, last = [*words] or [""]
     return f"{', '.join(first)} or {last}" if first else last

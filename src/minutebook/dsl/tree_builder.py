@@ -174,9 +174,8 @@ class _Builder:
     def prompt(self, meta: Any, name: Token, *parts: Any) -> t.PromptDef:
         *modifiers, body = parts
         node = t.PromptDef(_name(name), self.prompt_text(body), self.nodes(tuple(modifiers)), **self.line(meta))
-        if body.type == "TEXT" and body.startswith(
-            "#"
-        ):  # a comment after the head, on the same line, is part of the token
+        # A comment after the head, on the same line, is part of the token.
+        if body.type == "TEXT" and body.startswith("#"):
             node = replace(node, trivia=replace(node.trivia, trailing=body.partition("\n")[0].rstrip()))
         return node
 
@@ -245,12 +244,12 @@ class _Builder:
     def comparison(self, _meta: Any, left: Node, operator: Token, right: Node) -> t.Binary:
         return t.Binary(cast("t.BinaryOperator", str(operator)), self.node(left), self.node(right))
 
-    or_else = and_also = sum = product = comparison
+    disjunction = conjunction = sum = product = comparison
 
-    def not_so(self, _meta: Any, operator: Token, operand: Node) -> t.Unary:
+    def negation(self, _meta: Any, operator: Token, operand: Node) -> t.Unary:
         return t.Unary(cast("t.UnaryOperator", str(operator)), self.node(operand))
 
-    negative = not_so
+    negative = negation
 
     def member(self, _meta: Any, of: Node, name: Token) -> t.Member:
         return t.Member(self.node(of), _name(name))

@@ -1,15 +1,13 @@
 """Runs a program of the agent language: its agents in the agent loop, its flows statement by statement."""
 
-import asyncio
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from minutebook.agent.events import RunEvent
+from minutebook.agent.events import RunEvent, stream_events
 from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
 from minutebook.agent.toolbox import ExternalTools, Toolbox
@@ -49,7 +47,9 @@ def toolbox_of(spec: WorkflowSpec, externals: ExternalTools, environment: Mappin
             if ref.tool not in tools:
                 name = f"{ref.tool}.{ref.member}" if ref.member else ref.tool
                 raise InvalidSetting(
-                    "externals", tuple(externals), f"also {ref.tool!r}, because agent {agent.name!r} uses {name}"
+                    "externals",
+                    tuple(externals),
+                    f"a mapping that has {ref.tool!r} too, because agent {agent.name!r} uses {name}",
                 )
     return toolbox
 
@@ -126,7 +126,7 @@ class DslWorkflow:
         """
         return await self._run(input_value, self._entry(agent, flow), values or {}, ignore_event)
 
-    async def stream(
+    def stream(
         self,
         input_value: Any = "",
         *,
@@ -138,19 +138,11 @@ class DslWorkflow:
 
         Close the generator (`contextlib.aclosing`) if you stop early: the run is cancelled, and its records are completed.
         """
-        events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
-        entry = self._entry(agent, flow)
-        task = asyncio.create_task(self._run(input_value, entry, values or {}, events.put_nowait))
-        task.add_done_callback(lambda _: events.put_nowait(None))
-        try:
-            while (event := await events.get()) is not None:
-                yield event
-            yield WorkflowFinished(await task)
-        finally:
-            if not task.done():
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+
+        async def run(emit: Callable[[WorkflowEvent], None]) -> None:
+            emit(WorkflowFinished(await self._run(input_value, self._entry(agent, flow), values or {}, emit)))
+
+        return stream_events(run)
 
     async def aclose(self) -> None:
         """Close connections and servers. The conversations can still be read."""
@@ -175,7 +167,7 @@ class DslWorkflow:
         return await actions.run_agent(entry.name, input_value)
 
     async def _run_summary_flow(self, flow: str, text: str) -> Any:
-        """Run a flow that writes summaries. No summarizer emits events, so the flow does not either."""
+        """Run a flow that writes summaries. Its events are not emitted, as those of other summarizers are not."""
         return await WorkflowActions(self._pool, EventEmitter()).run_flow(flow, [text], text)
 
     def _entry(self, agent: str | None, flow: str | None) -> Entry:

@@ -25,7 +25,7 @@ from minutebook.tokens.models import ModelInfo
 
 @dataclass(slots=True, frozen=True)
 class StepHistoryManager(IncrementalManager):
-    """Leave out the messages of steps that the `TaskHistorySection` does not show in full.
+    """Leaves out the messages of steps that the `TaskHistorySection` does not show in full.
 
     The session's `TaskHistory` determines which steps are folded. Without a history or a folded step, the view is the
     whole conversation. The messages of steps shown in full, such as the active step, are unchanged.
@@ -46,13 +46,14 @@ class StepHistoryManager(IncrementalManager):
 class _StepView(IncrementalView):
     """All messages except the folded ones. Folds end before the last exchange, so new messages are never hidden."""
 
-    __slots__ = ("_folds", "_folds_stop", "_hidden_steps")
+    __slots__ = ("_folds", "_folds_stop", "_hidden_step_ids")
 
     def __init__(self, source: Transcript, preserved: PreservedMessages, folds: Sequence[StepFold]) -> None:
         super().__init__(source, preserved)
         self._folds = folds
         self._folds_stop = max((fold.stop for fold in folds), default=0)
-        self._hidden_steps: dict[int, int] = {}
+        self._hidden_step_ids: dict[int, int] = {}
+        """Index in the source → id of the step, for the messages to hide."""
 
     def advance(self) -> None:
         source = self.source
@@ -62,10 +63,10 @@ class _StepView(IncrementalView):
             self.messages, self.indexes, self.seen, self.note_chain = [], [], 0, None
             self.generation += 1
         if not self.seen:
-            self._hidden_steps = self._hidden_indexes()
+            self._hidden_step_ids = self._find_hidden_messages()
         notes = {}
         for index, message in enumerate(source.since(self.seen), self.seen):
-            step_id = self._hidden_steps.get(index)
+            step_id = self._hidden_step_ids.get(index)
             if step_id is None:
                 self.messages.append(message)
                 self.indexes.append(index)
@@ -76,17 +77,17 @@ class _StepView(IncrementalView):
         self.seen = len(source)
 
     def _seen_position(self) -> int:
-        """The record position up to which messages were seen.
+        """The record position after the last message that was seen.
 
-        It is the end of the folds if nothing was seen or the last message has no position: then no fold is pending.
+        The end of the folds if there is no such position, because then the view need not be built again.
         """
         if not self.seen:
             return self._folds_stop
         position = self.source.position_of(self.seen - 1)
         return self._folds_stop if position is None else position + 1
 
-    def _hidden_indexes(self) -> dict[int, int]:
-        """Index in the source → step id, for the messages to hide: whole exchanges without a preserved message."""
+    def _find_hidden_messages(self) -> dict[int, int]:
+        """The value of `_hidden_step_ids`: whole exchanges that are folded and have no preserved message."""
         source, step_ids = self.source, dict[int, int]()
         for fold in self._folds:
             indexes = [
@@ -111,7 +112,7 @@ class _StepView(IncrementalView):
 
 
 class StepBudget:
-    """Fold finished steps before a call that would fill more than `threshold` of the window, until it fills at most `target`.
+    """Folds finished steps before a call that would fill more than `threshold` of the window, until it fills at most `target`.
 
     The oldest steps are folded first, starting with those of earlier tasks. Pinned steps and the active step are never
     folded. An existing summary is used if it covers all turns; otherwise the summarizer writes one. The last messages of the
@@ -162,7 +163,7 @@ class StepBudget:
                 break
             try:
                 summary = await self._summarize(session, step)
-            except Exception as error:  # noqa: BLE001 - the summarizer is code of the user
+            except Exception as error:  # noqa: BLE001 - the summarizer may be user code
                 failure = error
                 continue
             session.dispatch(SummarizeStep(step.step_id, summary, keep_tokens=self._keep_tokens))

@@ -60,7 +60,7 @@ class SetActiveStep:
 class AppendTurn:
     """Add a turn to the step, or to the active step if `step_id` is None.
 
-    A turn that the history has already, by its number or by its entry, is not added again. A different turn with the same
+    A turn with the same number or the same entry as one in the history is not added again. A different turn with the same
     number or entry is refused. A turn without a number and without an entry is added each time.
     """
 
@@ -70,7 +70,7 @@ class AppendTurn:
 
 @dataclass(frozen=True, slots=True)
 class SummarizeStep:
-    """Store a summary of a step, and show the step as `visibility` says."""
+    """Store a summary of a step, and set the visibility of the step."""
 
     step_id: int
     summary: str
@@ -109,4 +109,4 @@ REFERENCE_STEP: Final = "reference_step"
 PLANNING_TOOLS: Final = frozenset(
     {SETUP_PLAN, ADD_STEP, UPDATE_STEP, READ_PLAN, SUMMARIZE_STEP, CONTEXT_PRESSURE, PIN_STEP}
 )
-"""Tools whose results contain nothing that the plan and the history do not show too."""
+"""Tools whose results only repeat what the plan and the history show."""

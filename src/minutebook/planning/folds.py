@@ -1,8 +1,8 @@
 """The messages that are left out of the view when a step is not shown in full.
 
-The last exchange at the time of the fold and the first and the newest request stay, because the model is about to answer
-them. So do messages of up to `keep_tokens` tokens before the last exchange, because the next calls mostly depend on the most
-recent messages. At the next change of the plan, which changes the prompt anyway, the folds are extended over these messages.
+The first and the newest request stay, and so does the last exchange at the time of the fold, which the model is about to
+answer. Messages of up to `keep_tokens` tokens before the last exchange also stay, because the next calls mostly depend on
+the most recent messages. At the next change of the plan, which changes the prompt anyway, the folds are extended over these messages.
 Between two such changes every view only grows at its end, which keeps the provider's prompt cache valid, and expanding a step
 that was just folded restores the previous view.
 """
@@ -42,7 +42,7 @@ def with_moved_fold_ends(histories: Sequence[TaskHistory]) -> tuple[TaskHistory,
 
 
 def fold_end_of(histories: Sequence[TaskHistory], keep_tokens: int) -> int:
-    """The position up to which a summary that is written now replaces messages.
+    """The position before which a summary that is written now replaces messages.
 
     The last exchange stays, and before it whole exchanges of at most `keep_tokens` tokens.
     """
@@ -74,7 +74,12 @@ def fingerprint(message: Message) -> str:
 def last_summarized_turn(history: TaskHistory, step: StepHistory) -> int:
     """The id of the last turn that a summary of this step or of a parent step replaces; 0 if there is no such summary."""
     return max(
-        (ancestor.summarized_through for ancestor in history.chain(step.step_id) if ancestor.level != "full"), default=0
+        (
+            ancestor.summarized_through
+            for ancestor in history.step_and_parents(step.step_id)
+            if ancestor.level != "full"
+        ),
+        default=0,
     )
 
 
@@ -82,7 +87,7 @@ def _folded_turns(histories: Sequence[TaskHistory]) -> Iterator[tuple[int, int, 
     """The position, the step id and the turn of every message to leave out."""
     for history in histories:
         for step in history.steps:
-            folded_steps = [ancestor for ancestor in history.chain(step.step_id) if ancestor.level != "full"]
+            folded_steps = [ancestor for ancestor in history.step_and_parents(step.step_id) if ancestor.level != "full"]
             for turn in step.turns if folded_steps else ():
                 position = turn.position
                 if position is not None and any(_replaces(folded_step, turn, position) for folded_step in folded_steps):

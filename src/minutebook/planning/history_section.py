@@ -64,7 +64,7 @@ class HistoryText:
                 yield step, text
 
     def summarized_turns(self) -> list[Turn]:
-        """The turns that a summary replaces and that are in no message."""
+        """The turns that a summary replaces and that are in no message of the view."""
         return [
             turn
             for history in self._histories
@@ -75,7 +75,7 @@ class HistoryText:
         ]
 
     def _parts(self, history: TaskHistory, step: StepHistory) -> Iterator[str]:
-        """The texts for the turns of a step that are in no message, without the turns that a folded parent's summary covers."""
+        """The texts of a step's turns that are in no message. Turns that the summary of a folded parent covers are left out."""
         level = self._level(step)
         folded_parents = [parent for parent in _parents(history, step) if parent.level != "full"]
         replaced_through = max((parent.summarized_through for parent in folded_parents), default=0)
@@ -98,7 +98,7 @@ class HistoryText:
             yield from map(_turn_text, later_turns)
 
     def _replacement(self, step: StepHistory, level: StepVisibility, turns: Sequence[Turn]) -> Iterator[str]:
-        """The text that replaces turns which are in no message."""
+        """The text that is shown instead of these turns, and how the model can read them."""
         if level == "summary" and step.summary:
             yield step.summary
         elif level == "condensed":
@@ -116,7 +116,7 @@ class HistoryText:
 
 
 def _parents(history: TaskHistory, step: StepHistory) -> Iterator[StepHistory]:
-    return (parent for parent in history.chain(step.step_id) if parent is not step)
+    return (parent for parent in history.step_and_parents(step.step_id) if parent is not step)
 
 
 def _turn_text(turn: Turn) -> str:
@@ -193,7 +193,7 @@ class TaskHistorySection(Section[None]):
         self._ledgers: WeakKeyDictionary[Session, StepLedger] = WeakKeyDictionary()
         self._resolver = resolver or StepVisibilityResolver()
         if session is not None:
-            _install(session)
+            _install_plan_and_history(session)
         tools = HistoryTools(
             key,
             session,
@@ -211,7 +211,7 @@ class TaskHistorySection(Section[None]):
         )
 
     def check_run(self, session: SessionProtocol, manager: HistoryManager) -> None:
-        """Warn once if the run has no `StepHistoryManager`, or another session than the section."""
+        """Warn once if the run has no `StepHistoryManager`, or if its session is not that of the section."""
         problem = None
         outermost = session.outermost if isinstance(session, Session) else session
         if self._session is not None and self._session.outermost is not outermost:
@@ -261,7 +261,7 @@ class TaskHistorySection(Section[None]):
         return ledger.text(turns, section_text=section_text, open_titles=open_titles)
 
     def outline(self, params: None, *, path: SectionPath, context: RenderContext) -> str:  # noqa: ARG002
-        """The titles only."""
+        """One line per step, with its id and title."""
         histories = self._histories(context)
         latest = histories[-1] if histories else TaskHistory("")
         lines = [
@@ -275,7 +275,7 @@ class TaskHistorySection(Section[None]):
         session = session_of(context, self._session)
         if session is None:
             return ()
-        _install(session)
+        _install_plan_and_history(session)
         return session.query(TaskHistory).all()
 
     def _resolver_with_overrides(
@@ -283,16 +283,18 @@ class TaskHistorySection(Section[None]):
     ) -> StepVisibilityResolver:
         """The resolver with the call's overrides of single steps, as in `(…, "task-history", "step-3")`.
 
-        With `expand="view"`, overrides to full are ignored. They come from the expand tool, which has also stored the expansion
-        in the session, and a later summary of the step must be able to end it.
+        With `expand="view"`, overrides to full are ignored: they come from the expand tool, which also stores the expansion in
+        the session. A later summary of the step ends it there.
 
         Raises:
             InvalidSetting: there is no such step.
         """
         overrides: dict[int, StepVisibility] = {}
-        known = {step.step_id for history in histories for step in history.steps}
-        if known and (unknown := sorted(self._resolver.step_ids - known)):
-            problem = f"has a resolver with overrides for steps that are not in the history: {unknown}"
+        existing_ids = {step.step_id for history in histories for step in history.steps}
+        if existing_ids and (unknown := sorted(self._resolver.step_ids - existing_ids)):
+            problem = (
+                f"has a resolver with overrides for unknown steps: {unknown}; the history has {sorted(existing_ids)}"
+            )
             warnings.warn(f"TaskHistorySection {self.key!r} {problem}", RuntimeWarning, stacklevel=2)
         step_ids = {f"step-{step.step_id}": step.step_id for history in histories for step in history.steps}
         for keys, visibility in context.visibility_overrides.items():
@@ -309,6 +311,6 @@ class TaskHistorySection(Section[None]):
         return self._resolver.with_overrides(overrides) if overrides else self._resolver
 
 
-def _install(session: Session) -> None:
+def _install_plan_and_history(session: Session) -> None:
     install_plan(session)
     install_history(session)

@@ -21,7 +21,7 @@ class PlanStep:
     title: str
     status: StepStatus = "pending"
     parent_id: int | None = None
-    """The step that this is a substep of."""
+    """The id of the parent step; None for a step without a parent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def _new_steps(session: Session, titles: tuple[str, ...], parent_id: int | None)
 
 
 def _result(message: str, session: Session) -> ToolResult[Plan]:
-    """The result of a change. The plan is in the prompt, so the result only lists the ids for the next call."""
+    """The result of a change. It lists only ids and statuses, because the plan itself is in the prompt."""
     plan = require_plan(session)
     steps = ", ".join(f"{step.step_id} {step.status}" for step in plan.steps)
     return ToolResult.ok(f"{message} Steps: {steps}.", plan, show_value=False)

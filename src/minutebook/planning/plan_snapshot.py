@@ -14,16 +14,16 @@ _TYPES: Final = TypeRegistry(*PLAN_SLICES)
 
 
 _PLANS_OF_SESSIONS: Final[WeakKeyDictionary[Session, set[str]]] = WeakKeyDictionary()
-"""Session → the ids of the plans that it has had. If it has one no longer, it was rolled back to before that plan."""
+"""Session → the ids of the plans that it has had. A session without a plan that it has had was rolled back."""
 
 
 class PlanChanges:
-    """Tells whether the plan and the history of a session have changed since they were stored under an id."""
+    """Detects whether the plan and the history of a session have changed since they were stored under an id."""
 
     def __init__(self, plan_id: str) -> None:
         self._plan_id = plan_id
         self._stored_values: list[Any] | None = []
-        """The values that were stored last; None if they are not those of the session."""
+        """The values that were stored last; None if it is not known what is stored."""
 
     def restore(self, session: SessionProtocol, data: Mapping[str, Any]) -> None:
         """Load the stored plan into the session, unless the session has a plan or was rolled back to before this one."""
@@ -43,7 +43,7 @@ class PlanChanges:
         }
 
     def note_stored(self, session: SessionProtocol) -> None:
-        """Take the session's current plan and history as stored."""
+        """Remember that the session's current plan and history are stored."""
         if isinstance(session, Session):
             self._stored_values = self._values(session)
             if self._stored_values:

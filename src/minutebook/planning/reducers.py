@@ -49,12 +49,13 @@ _REQUIRED: Final = {
     Plan: ("the plan", "dispatch SetupPlan first"),
     TaskHistory: ("the task history", "dispatch SetupPlan or InitializeTaskHistory first"),
 }
+"""Slice → the `MissingSetting` error of a reducer that needs a value, if the slice is empty."""
 
 
-def on(*events: type, slice_type: type = TaskHistory, allows_empty: bool = False) -> Callable[[Reduce], Reduce]:
-    """Register a function of the slice's values and the event as the reducer of these events.
+def reducer_of(*events: type, slice_type: type = TaskHistory, allows_empty: bool = False) -> Callable[[Reduce], Reduce]:
+    """Register a function as the reducer of these events. It takes the values of the slice and the event.
 
-    The context is passed if the function has a parameter for it. Unless `allows_empty` is true, the slice must have a value.
+    It also gets the context if it has a parameter for it. Unless `allows_empty` is set, the slice must have a value.
     """
 
     def register(reduce: Reduce) -> Reduce:
@@ -72,7 +73,7 @@ def on(*events: type, slice_type: type = TaskHistory, allows_empty: bool = False
     return register
 
 
-@on(SetupPlan, slice_type=Plan, allows_empty=True)
+@reducer_of(SetupPlan, slice_type=Plan, allows_empty=True)
 def with_new_plan(plans: Sequence[Plan], event: SetupPlan) -> Append[Plan]:
     if not event.objective.strip():
         raise InvalidSetting("objective", event.objective, "a text that is not empty")
@@ -83,14 +84,14 @@ def with_new_plan(plans: Sequence[Plan], event: SetupPlan) -> Append[Plan]:
     return Append(Plan(event.objective, event.steps))
 
 
-@on(AddStep, slice_type=Plan)
-def with_plan_steps(plans: Sequence[Plan], event: AddStep) -> Sequence[Plan]:
+@reducer_of(AddStep, slice_type=Plan)
+def with_added_plan_steps(plans: Sequence[Plan], event: AddStep) -> Sequence[Plan]:
     *earlier, plan = plans
     return (*earlier, replace(plan, steps=(*plan.steps, *event.steps)))
 
 
-@on(UpdateStep, slice_type=Plan)
-def with_plan_step(plans: Sequence[Plan], event: UpdateStep) -> Sequence[Plan]:
+@reducer_of(UpdateStep, slice_type=Plan)
+def with_updated_plan_step(plans: Sequence[Plan], event: UpdateStep) -> Sequence[Plan]:
     *earlier, plan = plans
     if plan.step(event.step_id) is None:
         raise InvalidSetting("step_id", event.step_id, "the id of a step of the plan")
@@ -109,8 +110,8 @@ def next_step_id(plans: Sequence[Plan]) -> int:
     return 1 + max((step.step_id for plan in plans for step in plan.steps), default=0)
 
 
-@on(SetupPlan, InitializeTaskHistory, allows_empty=True)
-def with_new_task(histories: Sequence[TaskHistory], event: SetupPlan | InitializeTaskHistory) -> Histories:
+@reducer_of(SetupPlan, InitializeTaskHistory, allows_empty=True)
+def with_new_history(histories: Sequence[TaskHistory], event: SetupPlan | InitializeTaskHistory) -> Histories:
     """Start a history for the plan, or add its steps to the newest history if that has no plan yet.
 
     `InitializeTaskHistory` also adds the steps to the newest history if that has the same objective.
@@ -125,20 +126,20 @@ def with_new_task(histories: Sequence[TaskHistory], event: SetupPlan | Initializ
     return with_moved_fold_ends([*earlier, previous, _with_plan_steps(task, event.steps)])
 
 
-@on(TaskHistory, allows_empty=True)
-def with_replacement(histories: Sequence[TaskHistory], event: TaskHistory) -> Histories:
+@reducer_of(TaskHistory, allows_empty=True)
+def with_replaced_history(histories: Sequence[TaskHistory], event: TaskHistory) -> Histories:
     """Replace the newest history."""
     return (*histories[:-1], event)
 
 
-@on(AddStep, AddHistorySteps)
-def with_steps(histories: Sequence[TaskHistory], event: AddStep | AddHistorySteps) -> Histories:
+@reducer_of(AddStep, AddHistorySteps)
+def with_added_steps(histories: Sequence[TaskHistory], event: AddStep | AddHistorySteps) -> Histories:
     *earlier, latest = histories
     return with_moved_fold_ends([*earlier, _with_plan_steps(latest, event.steps)])
 
 
-@on(UpdateStep)
-def with_update(histories: Sequence[TaskHistory], event: UpdateStep, *, context: ReducerContext) -> Histories:
+@reducer_of(UpdateStep)
+def with_updated_step(histories: Sequence[TaskHistory], event: UpdateStep, *, context: ReducerContext) -> Histories:
     """Update the title and the active step, which is the last one that was set to `in_progress` and is not done.
 
     When a substep is done and its parent is in progress, the parent becomes active again.
@@ -154,7 +155,7 @@ def with_update(histories: Sequence[TaskHistory], event: UpdateStep, *, context:
     return with_moved_fold_ends([*earlier, replace(latest, active_step_id=active_step_id)])
 
 
-@on(SetActiveStep)
+@reducer_of(SetActiveStep)
 def with_active_step(histories: Sequence[TaskHistory], event: SetActiveStep) -> Histories:
     *earlier, latest = histories
     if event.step_id is not None and latest.step(event.step_id) is None:
@@ -162,7 +163,7 @@ def with_active_step(histories: Sequence[TaskHistory], event: SetActiveStep) -> 
     return (*earlier, replace(latest, active_step_id=event.step_id))
 
 
-@on(SummarizeStep)
+@reducer_of(SummarizeStep)
 def with_summary(histories: Sequence[TaskHistory], event: SummarizeStep) -> Histories:
     if not event.summary.strip():
         raise InvalidSetting("summary", event.summary, "a text that is not empty")
@@ -191,12 +192,12 @@ def with_summary(histories: Sequence[TaskHistory], event: SummarizeStep) -> Hist
     return _with_step(histories, event.step_id, change)
 
 
-@on(ExpandStep)
-def with_full_step(histories: Sequence[TaskHistory], event: ExpandStep) -> Histories:
+@reducer_of(ExpandStep)
+def with_expanded_step(histories: Sequence[TaskHistory], event: ExpandStep) -> Histories:
     return _with_step(histories, event.step_id, lambda step: replace(step, visibility="full"))
 
 
-@on(PinStep)
+@reducer_of(PinStep)
 def with_pin(histories: Sequence[TaskHistory], event: PinStep) -> Histories:
     def change(step: StepHistory) -> StepHistory:
         return replace(step, pinned=event.pinned, visibility="full" if event.pinned else step.visibility)
@@ -204,7 +205,7 @@ def with_pin(histories: Sequence[TaskHistory], event: PinStep) -> Histories:
     return _with_step(histories, event.step_id, change)
 
 
-@on(AppendTurn, allows_empty=True)
+@reducer_of(AppendTurn, allows_empty=True)
 def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: ReducerContext) -> Sequence[TaskHistory]:
     """Add a turn that was not recorded in this session, unless the history has it already.
 
@@ -229,14 +230,14 @@ def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: R
     return (*earlier, _with_turn(latest, step_id, turn))
 
 
-@on(ConversationRecorded, allows_empty=True)
+@reducer_of(ConversationRecorded, allows_empty=True)
 def with_recorded_message(
     values: Sequence[TaskHistory], event: ConversationRecorded, *, context: ReducerContext
 ) -> Sequence[TaskHistory]:
     """Add a recorded message to the active step; a tool result goes to the step that made the call.
 
-    Messages of a nested or an outer evaluation belong to another conversation and another history.
-    Prompts and other system messages are not turns. A message at a position that is already in use starts a different
+    Messages of a nested or an outer evaluation belong to another conversation and another history. Prompts and other system
+    messages are not turns. A message at a position that is already in use starts a different
     conversation from there on: the turns after it stay in the history and lose their position.
     """
     if event.scope != context.session.scope:
@@ -253,23 +254,28 @@ def with_recorded_message(
 
 
 def _with_entry(histories: Histories, entry: ConversationEntry, position: int | None) -> Histories:
+    """The histories with a turn for the entry, and with the tool calls that are open after it."""
     latest = histories[-1]
     turn_id = latest.next_turn_id
     answered_call = next((call for call in latest.open_calls if call.call_id == entry.tool_call_id), None)
     if answered_call is None:
-        task, step_id, tool_name = len(histories) - 1, _current_step_id(latest), entry.tool_name
+        index, step_id, tool_name = len(histories) - 1, _current_step_id(latest), entry.tool_name
     else:
-        task, step_id, tool_name = answered_call.task, answered_call.step_id, entry.tool_name or answered_call.tool_name
+        index, step_id, tool_name = (
+            answered_call.task,
+            answered_call.step_id,
+            entry.tool_name or answered_call.tool_name,
+        )
     turn = Turn.of(entry, turn_id, position, tool_name)
     if entry.role is MessageRole.TOOL:
         open_calls = tuple(call for call in latest.open_calls if call is not answered_call)
     else:
-        open_calls = tuple(OpenCall(call.id, call.name, task, step_id, turn_id) for call in entry.tool_calls or ())
+        open_calls = tuple(OpenCall(call.id, call.name, index, step_id, turn_id) for call in entry.tool_calls or ())
     histories = (*histories[:-1], replace(latest, next_turn_id=turn_id + 1, open_calls=open_calls))
-    history = _with_turn(histories[task], step_id, turn)
+    history = _with_turn(histories[index], step_id, turn)
     if answered_call is not None:
         history = _with_result_covered(history, answered_call, turn_id)
-    return (*histories[:task], history, *histories[task + 1 :])
+    return (*histories[:index], history, *histories[index + 1 :])
 
 
 def _existing_turn(histories: Sequence[TaskHistory], turn: Turn) -> Turn | None:
@@ -291,6 +297,7 @@ def _current_step_id(latest: TaskHistory) -> int:
 
 
 def _with_turn(history: TaskHistory, step_id: int, turn: Turn) -> TaskHistory:
+    """The history with the turn in this step. The step for turns outside any step is created if it does not exist."""
     if history.step(step_id) is None:
         history = replace(history, steps=(StepHistory(step_id, UNASSIGNED_TITLE), *history.steps))
 
@@ -304,7 +311,7 @@ def _with_result_covered(history: TaskHistory, call: OpenCall, result_turn_id: i
     """The history in which every summary that covers this call also covers its result."""
     covering_step_ids = {
         step.step_id
-        for step in history.chain(call.step_id)
+        for step in history.step_and_parents(call.step_id)
         if step.summary is not None and step.summarized_through >= call.turn_id
     }
 
@@ -315,6 +322,7 @@ def _with_result_covered(history: TaskHistory, call: OpenCall, result_turn_id: i
 
 
 def _with_extent(histories: Histories, position: int, entry: ConversationEntry, *, is_prompt: bool) -> Histories:
+    """The histories with the extent of the conversation after this message."""
     *earlier, latest = histories
     extent = replace(latest.extent, length=position + 1)
     if entry.role is MessageRole.USER:
@@ -354,7 +362,7 @@ def _without_positions_from(histories: Histories, position: int) -> Histories:
     return with_folds([*earlier, replace(latest, extent=extent, open_calls=())])
 
 
-def find_history(histories: Sequence[TaskHistory], step_id: int) -> TaskHistory | None:
+def history_with_step(histories: Sequence[TaskHistory], step_id: int) -> TaskHistory | None:
     """The history that contains the step: the current one or an earlier one."""
     return next((history for history in reversed(histories) if history.step(step_id)), None)
 
@@ -363,7 +371,7 @@ def _with_step(
     histories: Sequence[TaskHistory], step_id: int, change: Callable[[StepHistory], StepHistory]
 ) -> Histories:
     """The histories with one step changed and the folds updated."""
-    owner = find_history(histories, step_id)
+    owner = history_with_step(histories, step_id)
     if owner is None:
         raise InvalidSetting("step_id", step_id, "the id of a step of the history")
     changed = _with_changes(owner, {step_id}, change)
@@ -377,6 +385,7 @@ def _with_changes(
 
 
 def _with_plan_steps(history: TaskHistory, steps: Sequence[PlanStep]) -> TaskHistory:
+    """The history with the plan's steps that it does not have yet."""
     step_ids = {step.step_id for step in history.steps}
     new_steps = (
         StepHistory(step.step_id, step.title, parent_id=step.parent_id)
@@ -398,6 +407,7 @@ def _last_seen_turn(latest: TaskHistory) -> int:
 
 
 def _parent_in_progress(plan: Plan | None, step_id: int) -> int | None:
+    """The id of the step's parent if the parent is in progress, else None."""
     step = None if plan is None else plan.step(step_id)
     parent = None if plan is None or step is None or step.parent_id is None else plan.step(step.parent_id)
     return parent.step_id if parent is not None and parent.status == "in_progress" else None

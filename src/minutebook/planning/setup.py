@@ -19,7 +19,7 @@ PLAN_SLICES: Final[tuple[type, ...]] = (Plan, TaskHistory)
 
 @contextmanager
 def evaluation_session(session: SessionProtocol, evaluation_id: UUID) -> Iterator[SessionProtocol]:
-    """The session of an evaluation: this one, or a `NestedSession` with its own plan if another evaluation is using it.
+    """Yield the session of an evaluation: this one, or a `NestedSession` with its own plan if another evaluation uses it.
 
     A tool may evaluate another prompt on the session of its run. Positions in the history are those of one conversation,
     so the two evaluations cannot share a history, nor the plan that it follows.

@@ -2,7 +2,7 @@
 
 A summary is prose, and prose loses exact strings: a path, an id, the command that worked. The ledger lists them next to the
 summaries, up to a limit. Facts that share a word with an open step of the plan come first, because no summary mentions
-what is still to be done; then those that were used most, relative to their tokens.
+what is still to be done; then the facts that were used most often, relative to their tokens.
 """
 
 import re
@@ -22,15 +22,15 @@ from minutebook.session.state import Session
 from minutebook.tokens import counter_for
 
 LEDGER_HEADING: Final = "Named in what is summarized, word for word:"
-OPEN_STEPS: Final = "for the steps ahead"
+OPEN_STEPS_LABEL: Final = "for the steps ahead"
 MAX_LEDGER_TOKENS: Final = 300
 _KINDS: Final = ("paths", "ids", "URLs", "commands")
 """Numbers, errors and requests are left out: without context they say little, and the summaries mention their outcome."""
 _WORD: Final = re.compile(r"\w+")
 _MIN_WORD_LENGTH: Final = 4
-"""Shorter words do not relate a fact to a step."""
+"""Minimum length of a word that relates a fact to a step."""
 _OPEN_STEPS_DIVISOR: Final = 2
-"""At most 1/2 of the tokens are for the facts of open steps, so that the others have room too."""
+"""The facts of open steps use at most 1/2 of the tokens; the rest is for the other facts."""
 
 
 class StepLedger:
@@ -63,11 +63,11 @@ class StepLedger:
         lines: dict[str, list[str]] = {}
         max_tokens = self._max_tokens - self._count_tokens(LEDGER_HEADING)
         used_tokens = self._add_facts(
-            lines, ((OPEN_STEPS, key) for key in relevant_keys), max_tokens // _OPEN_STEPS_DIVISOR
+            lines, ((OPEN_STEPS_LABEL, key) for key in relevant_keys), max_tokens // _OPEN_STEPS_DIVISOR
         )
         listed = {text for line in lines.values() for text in line}
         self._add_facts(lines, ((key[0], key) for key in all_keys if key[1] not in listed), max_tokens - used_tokens)
-        labels = [label for label in (OPEN_STEPS, *_KINDS) if label in lines]
+        labels = [label for label in (OPEN_STEPS_LABEL, *_KINDS) if label in lines]
         if not labels:
             return ""
         return "\n".join([LEDGER_HEADING, *(f"- {label}: {' '.join(lines[label])}" for label in labels)])
@@ -103,7 +103,7 @@ class StepLedger:
 
 
 def _relevance(keys: Iterable[FactKey], titles: Iterable[str]) -> dict[FactKey, float]:
-    """The facts that share a word with a title → their relevance: the more facts share the word, the lower."""
+    """Fact → its relevance, for the facts that share a word with a title. A word that fewer facts share is more relevant."""
     title_words = {word for title in titles for word in _words(title)}
     shared = {key: words for key in keys if key[0] != "commands" and (words := title_words & _words(key[1]))}
     counts = Counter(word for words in shared.values() for word in words)
@@ -141,11 +141,11 @@ _PROMPT: Final[Prompt[str]] = Prompt(
         sections=[MarkdownSection[None](title="Summary", key="minutes", template=_INSTRUCTIONS)],
     )
 )
-_MAX_TOKENS: Final = 400
+_MAX_SUMMARY_TOKENS: Final = 400
 
 
 class PromptEvaluator(Protocol):
-    """Has a model answer a prompt, as every `ProviderAdapter` does."""
+    """Calls a model with a prompt, as every `ProviderAdapter` does."""
 
     async def evaluate(self, prompt: Prompt[str], *, session: Session, request: str, max_calls: int) -> Any:
         """Call the model at most `max_calls` times. Return the answer, with its `text`, `finish` and `refusal`."""
@@ -176,7 +176,7 @@ async def auto_summarize_step(
     parts = paragraphs(messages, tool_details=True)
     if not parts:
         raise InvalidSetting("step_id", step_id, "a step that has turns; this one has none to summarize")
-    request = SummaryRequest(messages, max_tokens=_MAX_TOKENS)
+    request = SummaryRequest(messages, max_tokens=_MAX_SUMMARY_TOKENS)
 
     async def ask(question: str) -> Any:
         with Session() as summary_session:
@@ -187,7 +187,7 @@ async def auto_summarize_step(
         return await request_summary(ask, question, request, max_characters=MAX_SUMMARY_CHARACTERS)
 
     summary = await summarize_in_chunks(
-        parts, request, write, max_chunk_tokens=max(1, max_input_tokens - 2 * _MAX_TOKENS)
+        parts, request, write, max_chunk_tokens=max(1, max_input_tokens - 2 * _MAX_SUMMARY_TOKENS)
     )
     session.dispatch(SummarizeStep(step_id, summary, keep_tokens=keep_tokens))
     return summary

@@ -17,7 +17,7 @@ TurnRole: TypeAlias = Literal["user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Single conversation turn associated with a plan step."""
+    """One message of the conversation, in the history of a plan step."""
 
     turn_id: int | None
     """The turn's number in the session. If it is None, the history assigns the next one."""
@@ -183,7 +183,7 @@ UNASSIGNED_TITLE: Final = "Outside any step"
 
 @dataclass(frozen=True, slots=True)
 class StepHistory:
-    """Conversation history scoped to a single plan step."""
+    """The turns of one plan step, and how they are shown."""
 
     step_id: int
     step_title: str
@@ -192,7 +192,7 @@ class StepHistory:
     """The text that is shown in place of the turns if the step is not shown in full."""
     visibility: StepVisibility = "full"
     parent_id: int | None = None
-    """The step that this is a substep of. If the parent is folded, so are its substeps."""
+    """The id of the parent step, or None. If a step is folded, so are its substeps."""
     pinned: bool = False
     summarized_through: int = 0
     """The last turn id that the summary covers. Later turns of the step are shown in full."""
@@ -219,7 +219,7 @@ class StepHistory:
         return tuple(turn for turn in self.turns if (turn.turn_id or 0) > self.summarized_through)
 
     def render(self, *, include_turns: bool = True) -> str:
-        """The step as text: its title and its turns, or what its visibility shows and the turns after the summary."""
+        """The step as text: the title, then all turns, or the text that replaces the summarized turns and the turns after them."""
         lines = [f"Step {self.step_id}: {self.step_title}"]
         turns = self.turns
         if self.level != "full":
@@ -250,7 +250,7 @@ class OpenCall:
     call_id: str
     tool_name: str
     task: int
-    """The index of the step's task in the session."""
+    """The index of the step's `TaskHistory` in the session."""
     step_id: int
     turn_id: int
 
@@ -277,7 +277,7 @@ class ConversationExtent:
 
 @dataclass(frozen=True, slots=True)
 class TaskHistory:
-    """Plan-aligned conversation history with per-step summarization."""
+    """The history of a conversation, organised by the steps of a plan."""
 
     objective: str
     active_step_id: int | None = None
@@ -287,7 +287,7 @@ class TaskHistory:
     open_calls: tuple[OpenCall, ...] = ()
     extent: ConversationExtent = field(default_factory=ConversationExtent)
     folds: tuple[StepFold, ...] = ()
-    """The messages that are not sent, including those of earlier tasks."""
+    """The messages that are not sent, also those of earlier tasks."""
 
     def step(self, step_id: int) -> StepHistory | None:
         """The step with that id, or None."""
@@ -310,21 +310,21 @@ class TaskHistory:
                 yield step
                 yield from _substeps(self.steps, step.step_id)
 
-    def chain(self, step_id: int) -> Iterator[StepHistory]:
+    def step_and_parents(self, step_id: int) -> Iterator[StepHistory]:
         """A step, its parent, the parent's parent and so on."""
         step = self.step(step_id)
         while step is not None:
             yield step
             step = None if step.parent_id is None else self.step(step.parent_id)
 
-    def family(self, step_id: int) -> Iterator[StepHistory]:
+    def step_and_substeps(self, step_id: int) -> Iterator[StepHistory]:
         """A step and all its substeps."""
         yield from (step for step in self.steps if step.step_id == step_id)
         yield from _substeps(self.steps, step_id)
 
     def turns_of(self, step_id: int) -> list[Turn]:
         """The turns of a step and of its substeps, in order of time."""
-        turns = [turn for step in self.family(step_id) for turn in step.turns]
+        turns = [turn for step in self.step_and_substeps(step_id) for turn in step.turns]
         return sorted(turns, key=lambda turn: turn.turn_id or 0)
 
     def render(self) -> str:

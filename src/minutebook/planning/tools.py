@@ -19,7 +19,7 @@ from minutebook.planning.events import (
 )
 from minutebook.planning.folds import last_summarized_turn
 from minutebook.planning.plan import Plan, PlanStep
-from minutebook.planning.reducers import find_history
+from minutebook.planning.reducers import history_with_step
 from minutebook.planning.task_history import UNASSIGNED, StepHistory, TaskHistory, Turn
 from minutebook.prompt.tools import AnyTool, RenderContext, Tool, ToolContext, ToolResult, tool
 from minutebook.prompt.visibility import SectionVisibility
@@ -32,7 +32,7 @@ NO_PLAN: Final = f"There is no plan yet. Call `{SETUP_PLAN}` with an objective a
 
 
 def session_of(context: RenderContext | ToolContext, default_session: Session | None) -> Session | None:
-    """The session of the rendering or call, else the default session of the section."""
+    """The session of the call or of the rendering, else the section's own session."""
     session: SessionProtocol | None = context.session
     return session if isinstance(session, Session) else default_session
 
@@ -67,7 +67,7 @@ def require_step(session: Session, step_id: int) -> tuple[TaskHistory, StepHisto
     histories = session.query(TaskHistory).all()
     if not histories:
         raise ToolValidationError(f"There is no task history yet. {NO_PLAN}")
-    history = find_history(histories, step_id)
+    history = history_with_step(histories, step_id)
     step = None if history is None else history.step(step_id)
     if history is None or step is None:
         if step_id == UNASSIGNED:
@@ -129,7 +129,7 @@ class ContextPressure:
 
     @property
     def raw(self) -> float:
-        """The used share; more than 1 if the call does not fit."""
+        """The used share of the window; more than 1 if the call does not fit."""
         return self.used_tokens / self.max_tokens
 
     @property

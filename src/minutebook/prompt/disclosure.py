@@ -1,7 +1,7 @@
 """The tools with which a model opens or reads a section that is shown as a summary.
 
-`open_sections` changes the prompt: it raises `VisibilityExpansionRequired`, and the caller renders the prompt again. `read_section` returns the text and
-does not change the prompt, so the provider's cache stays valid.
+`open_sections` changes the prompt: it raises `VisibilityExpansionRequired`, and the caller renders the prompt again.
+`read_section` returns the text and does not change the prompt, so the provider's cache stays valid.
 """
 
 from dataclasses import dataclass, field

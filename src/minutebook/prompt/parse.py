@@ -78,7 +78,7 @@ def _validate(cls: type[Out], data: Any, *, coerce: bool) -> tuple[Out, list[Pro
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """The JSON value of the whole text, or else every object in it. An object with a syntax error is yielded as its error.
+    """The JSON value of the whole text, or else every object in it. For an object with a syntax error, the error is yielded.
 
     The text from an opening brace to its closing brace is parsed as one value, so a part of an invalid object is never
     taken as the answer.

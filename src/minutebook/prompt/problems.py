@@ -11,7 +11,7 @@ ErrorKind: TypeAlias = Literal["expected", "problem", "no match"]
 """The kinds of our own validation errors. A union ignores "no match" errors."""
 
 STRICT: Final = "strict"
-"""The tag of the union option without coercion."""
+"""The tag of the option of a union that is validated without coercion."""
 _EXPECTED: Final = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -57,7 +57,7 @@ def problems_of(error: ValidationError) -> list[Problem]:
 
 
 def _expectation(error: Any) -> str | None:
-    """What the error expected, or None if the error is of another kind."""
+    """The kind of value that was expected; None if the value has the right kind and another problem."""
     if error["type"] == "float_type" and type(error["input"]) is int:  # an int that is too large for a float
         return None
     return error["ctx"]["text"] if error["type"] == "expected" else _EXPECTED.get(error["type"])
@@ -119,7 +119,7 @@ def reject(kind: ErrorKind, text: str, _data: Any) -> NoReturn:
 
 
 def validate_union(data: Any, validate: Callable[[Any], Any]) -> Any:
-    """Validate a union; on failure, raise the errors of the first option that the data was probably written for."""
+    """Validate a union. If no option fits, raise the errors of the first option whose type matches the data."""
     try:
         return validate(data)
     except ValidationError as error:
@@ -130,7 +130,7 @@ def validate_union(data: Any, validate: Callable[[Any], Any]) -> Any:
     expectations = []
     for errors in options.values():
         expected = _expectation(errors[0])
-        # An error inside the value means that its type was right: the data was probably written for this option.
+        # An error inside the value means that its type was right, so the data was probably written for this option.
         if len(errors) > 1 or len(errors[0]["loc"]) > 1 or not expected:
             raise ValidationError.from_exception_data("union", [_without_option(detail) for detail in errors])
         expectations.append(expected)

@@ -60,7 +60,7 @@ def json_data(value: Any) -> Any:
 
 
 def tool_value_text(value: Any) -> str:
-    """Any value that a tool returns as JSON text. What JSON does not know is written as text: decimals, paths, NaN, bytes.
+    """The value that a tool returned, as JSON text. Values that JSON does not have are written as text: decimals, paths, NaN.
 
     Raises:
         UnsupportedType: the value contains itself, or two keys of a dict are written as the same text.
@@ -185,7 +185,7 @@ class _Generator(GenerateJsonSchema):
 
 
 class _Writer:
-    """Inlines all definitions that are not in `not_inlined`, and applies the rules of strict mode."""
+    """Writes a schema with all definitions inlined except those in `not_inlined`, and applies the rules of strict mode."""
 
     def __init__(self, definitions: dict[str, Any], not_inlined: set[str], root: str, *, strict: bool) -> None:
         self.definitions, self.not_inlined, self.root, self.strict = definitions, not_inlined, root, strict
@@ -226,6 +226,7 @@ class _Writer:
         return target if self.strict else target | keywords  # strict mode rejects keywords next to a $ref
 
     def _property(self, schema: dict[str, Any], where: str, *, required: bool) -> dict[str, Any]:
+        """The schema of a field. In strict mode, a field with a default is nullable."""
         written = self.write(schema, where)
         if required or not self.strict or _is_nullable(written):
             return written
@@ -244,6 +245,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _references(part: Any) -> Iterator[str]:
+    """The name of every definition that a part of a schema refers to, once per reference."""
     if isinstance(part, dict):
         if isinstance(part.get("$ref"), str):
             yield part["$ref"].removeprefix(_REF)

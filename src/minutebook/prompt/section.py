@@ -72,7 +72,7 @@ class Section(ReifiedGeneric, Generic[Params]):
         )
 
     def check_run(self, session: SessionProtocol, manager: HistoryManager) -> None:
-        """Check the session and the history manager of a run before it starts. A section may warn that it needs others."""
+        """Check the session and the history manager of a run before it starts. A section that needs others warns here."""
         for child in self.children:
             child.check_run(session, manager)
 

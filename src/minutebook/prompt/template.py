@@ -37,7 +37,7 @@ def _with_overrides(
 
 
 class _Overrides:
-    """The overrides that are not applied yet; applying one removes it."""
+    """The overrides that were not applied yet. Those that remain at the end are unknown."""
 
     def __init__(self, templates: dict[str, str], descriptions: dict[str, str]) -> None:
         self.templates, self.descriptions = templates, descriptions

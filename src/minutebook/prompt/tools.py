@@ -75,7 +75,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 @dataclass(frozen=True)
 class ToolResult(Generic[Result_co]):
-    """The result of a tool call: a message for the model, and a value for the model or only for the caller."""
+    """The result of a tool call: a message for the model, and a value for the model and the caller, or for the caller only."""
 
     message: str
     value: Result_co | None = None
@@ -96,8 +96,8 @@ class ToolResult(Generic[Result_co]):
     def render(self) -> str:
         """The text of the tool message: the message, then the value.
 
-        A value with a `render()` method is rendered by it, a str is unchanged, and other values are written as JSON, with
-        text for what JSON does not know, such as decimals and bytes.
+        A value with a `render()` method is rendered by it, a str is unchanged, and other values are written as JSON.
+        Parts that JSON does not have, such as decimals and bytes, are written as text.
 
         Raises:
             UnsupportedType: the value cannot be written as JSON, because it contains itself.
@@ -184,8 +184,8 @@ class Tool(ReifiedGeneric, Generic[Params, Result]):
     timeout_seconds: float | None = None
     """The maximum duration of a call; None for the rest of the evaluation's time."""
     idempotent: bool = False
-    """Whether a call may be repeated. It decides what the next run does if the process of a stored run is killed during a call.
-    If true, the run asks the model again. If false, the run records a result that says that the call was interrupted."""
+    """Whether a call may be repeated. It matters if the process of a stored run is killed during a call: if true, the next run
+    calls the model again; if false, it records a result that says that the call was interrupted."""
 
     def __post_init__(self) -> None:
         if not _TOOL_NAME.fullmatch(self.name):

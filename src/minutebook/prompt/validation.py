@@ -76,17 +76,17 @@ _LIMITS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("int", "float"), _BOUNDS),
     **dict.fromkeys(("list", "set", "frozenset", "tuple", "dict"), _SIZES),
 }
-"""Core schema → pydantic's names of its limits. Other keys of the metadata are ignored."""
+"""Type of a core schema → the limits that it may have, by pydantic's names. Other keys of the metadata are ignored."""
 _LIMIT_NAMES: Final = frozenset[str]().union(*_LIMITS.values())
 _ADVICE: Final = (
     "use str, int, float, bool, None, Literal, an Enum, datetime, date, UUID, list, tuple, set, dict, "
     "a dataclass, or a union of these"
 )
-_before: Final = core.no_info_before_validator_function
-_wrap: Final = core.no_info_wrap_validator_function
-_plain: Final = core.no_info_plain_validator_function
+_before_validator: Final = core.no_info_before_validator_function
+_wrap_validator: Final = core.no_info_wrap_validator_function
+_plain_validator: Final = core.no_info_plain_validator_function
 _DEFAULT: Final = object()
-"""The validated value of a field whose null means its default."""
+"""The value of a field that was null and has a default. `_construct` leaves such fields out."""
 
 
 @lru_cache(maxsize=1024)
@@ -108,9 +108,13 @@ def validator_of(hint: Any, *, coerce: bool) -> SchemaValidator:
 
 @dataclass(frozen=True)
 class _SchemaBuilder:
+    """Builds the core schema of a type hint, and collects the definitions of its dataclasses."""
+
     coerce: bool
     definitions: dict[str, Any] = field(default_factory=dict)
+    """Reference → the schema of a dataclass, or None while it is built."""
     names: dict[type, str] = field(default_factory=dict)
+    """Dataclass → its name in references, which is unique."""
 
     def schema_of(self, hint: Any, where: str, metadata: Mapping[Any, Any] | None = None) -> core.CoreSchema:
         """The core schema of a hint with the limits in the metadata; `where` is the field for error messages."""
@@ -120,8 +124,8 @@ class _SchemaBuilder:
             if name in _LIMIT_NAMES:
                 limited_schema = _with_limit(schema, name, limit)
                 if limited_schema == schema:
-                    what = f"{label(unannotated)} with the limit {name!r}"
-                    raise UnsupportedType(where, what, f"use a type to which {name} applies, or remove {name}")
+                    type_text = f"{hint_text(unannotated)} with the limit {name!r}"
+                    raise UnsupportedType(where, type_text, f"use a type to which {name} applies, or remove {name}")
                 schema = limited_schema
         return schema
 
@@ -129,40 +133,44 @@ class _SchemaBuilder:
         origin, parts = get_origin(hint) or hint, get_args(hint)
         schema: core.CoreSchema
         if not isinstance(origin, Hashable):
-            raise UnsupportedType(where, label(hint), _ADVICE)
+            raise UnsupportedType(where, hint_text(hint), _ADVICE)
         if origin in {Any, object}:
             return core.any_schema()
         if origin in {Union, UnionType}:
             return self.union(parts, where)
         if choices := _choices(hint):
-            return _choice_schema(choices, where, label(hint))
+            return _choice_schema(choices, where, hint_text(hint))
         if origin in _FORMATS:
             schema, parse = _FORMATS[origin]
-            return _before(partial(_parse_text, parse), schema)
+            return _before_validator(partial(_parse_text, parse), schema)
         if origin in _SCALARS:
             schema = _SCALARS[origin]
         elif origin is tuple and Ellipsis not in parts and hasattr(hint, "__args__"):  # not plain `tuple`
             items = [self.schema_of(part, where) for part in parts]
-            schema = _before(partial(_require_items, len(items)), core.tuple_schema(items))
+            schema = _before_validator(partial(_require_items, len(items)), core.tuple_schema(items))
         elif origin in _LISTS:
             schema = _LISTS[origin](self.schema_of(parts[0] if parts else Any, where))
         elif origin in _SETS:
-            schema = _wrap(_require_distinct, _SETS[origin](self.schema_of(parts[0] if parts else Any, where)))
+            schema = _wrap_validator(
+                _require_distinct, _SETS[origin](self.schema_of(parts[0] if parts else Any, where))
+            )
         elif origin in _MAPPINGS:
             key, value = parts or (str, Any)
             choices = _choices(key)
             is_text = split_annotated(key) == (str, {})
             if not is_text and not (choices and all(isinstance(choice, str) for choice, _ in choices)):
-                raise UnsupportedType(where, f"dict with keys of type {label(key)}", "use str keys, or an enum of str")
+                raise UnsupportedType(
+                    where, f"dict with keys of type {hint_text(key)}", "use str keys, or an enum of str"
+                )
             schema = core.dict_schema(self.schema_of(key, where), self.schema_of(value, where))
         elif isinstance(hint, type) and is_dataclass(hint):
             schema = self._dataclass_reference(hint)
         elif is_dataclass(origin):
             advice = "use a dataclass that is not generic"
-            raise UnsupportedType(where, f"{label(hint)}, a generic dataclass", advice)
+            raise UnsupportedType(where, f"{hint_text(hint)}, a generic dataclass", advice)
         else:
-            raise UnsupportedType(where, label(hint), _ADVICE)
-        return _before(partial(_coerce, origin), schema) if self.coerce else schema
+            raise UnsupportedType(where, hint_text(hint), _ADVICE)
+        return _before_validator(partial(_coerce, origin), schema) if self.coerce else schema
 
     def _dataclass_reference(self, cls: type) -> core.CoreSchema:
         """A reference to the definition of a dataclass, which may contain itself."""
@@ -178,10 +186,10 @@ class _SchemaBuilder:
             schema = core.typed_dict_schema(
                 fields,
                 extra_behavior="allow",
-                extras_schema=_plain(reject_unknown, metadata={"json": {}}),
+                extras_schema=_plain_validator(reject_unknown, metadata={"json": {}}),
                 metadata={"dataclass": cls},
             )
-            self.definitions[ref] = _wrap(partial(_construct, cls), schema, ref=ref)
+            self.definitions[ref] = _wrap_validator(partial(_construct, cls), schema, ref=ref)
         return core.definition_reference_schema(ref)
 
     def _typed_dict_field(self, cls: type, member: "Field[Any]", hint: Any) -> core.TypedDictField:
@@ -190,7 +198,7 @@ class _SchemaBuilder:
         schema = self.schema_of(hint, where, metadata)
         required = is_required(member)
         if not required:
-            schema = _wrap(_default_for_null, schema)
+            schema = _wrap_validator(_default_for_null, schema)
         metadata = {"description": metadata.get("description"), "default": member.default}
         return core.typed_dict_field(schema, required=required, metadata=metadata)
 
@@ -200,14 +208,14 @@ class _SchemaBuilder:
         for number, hint in enumerate(hints):
             option = self.schema_of(hint, where)
             if hint in dataclasses and len(dataclasses) > 1:
-                option = _before(partial(_require_best_match, hint, dataclasses), option)
+                option = _before_validator(partial(_require_best_match, hint, dataclasses), option)
             options.append((option, str(number)))
         if self.coerce:  # first try without coercion
             strict_union = replace(self, coerce=False).union(hints, where)
             union = core.union_schema([(strict_union, STRICT), *options], mode="left_to_right")
         else:
             union = core.union_schema(options)
-        return _wrap(validate_union, union)
+        return _wrap_validator(validate_union, union)
 
 
 @lru_cache(maxsize=1024)
@@ -226,8 +234,10 @@ def fields_of(cls: type) -> tuple[tuple["Field[Any]", Any], ...]:
     try:
         hints = get_type_hints(cls, localns=local_names, include_extras=True)
     except (AttributeError, NameError, SyntaxError, TypeError) as error:
-        what = f"hints that cannot be resolved ({error})"
-        raise UnsupportedType(f"dataclass {cls.__name__}", what, "define its types at the top of a module") from error
+        type_text = f"hints that cannot be resolved ({error})"
+        raise UnsupportedType(
+            f"dataclass {cls.__name__}", type_text, "define its types at the top of a module"
+        ) from error
     return tuple((member, hints[member.name]) for member in fields(cls) if member.init)
 
 
@@ -246,7 +256,7 @@ def split_annotated(hint: Any) -> tuple[Any, dict[Any, Any]]:
     return NoneType if hint is None else hint, metadata
 
 
-def label(hint: Any) -> str:
+def hint_text(hint: Any) -> str:
     """The name of a hint in errors, without modules."""
     name = hint.__name__ if isinstance(hint, type) and not get_args(hint) else repr(hint)
     return re.sub(r"([\w<>]+\.)+(?=\w)", "", name).replace("~", "")
@@ -273,8 +283,8 @@ def _choices(hint: Any) -> tuple[tuple[Any, Any], ...]:
 def _choice_schema(choices: tuple[tuple[Any, Any], ...], where: str, type_name: str) -> core.CoreSchema:
     for value, _ in choices:
         if not isinstance(value, tuple(_SCALARS)):
-            what = f"{type_name} with the value {value!r}"
-            raise UnsupportedType(where, what, "use str, int, float, bool and None")
+            type_text = f"{type_name} with the value {value!r}"
+            raise UnsupportedType(where, type_text, "use str, int, float, bool and None")
     expected = " or ".join(value_text(value) for value, _ in choices)
     names = list(dict.fromkeys(_TYPE_NAMES[type(value)] for value, _ in choices))
     json_schema = {"type": names[0] if len(names) == 1 else names, "enum": [value for value, _ in choices]}
@@ -285,7 +295,7 @@ def _choice_schema(choices: tuple[tuple[Any, Any], ...], where: str, type_name: 
                 return member
         return reject("expected", expected, data)
 
-    return _plain(validate, metadata={"json": json_schema})
+    return _plain_validator(validate, metadata={"json": json_schema})
 
 
 _TYPE_NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
@@ -328,7 +338,7 @@ def _construct(cls: type, data: Any, validate: Callable[[Any], Any]) -> Any:
 
 
 def _require_best_match(cls: type, dataclasses: tuple[type, ...], data: Any) -> Any:
-    """Reject an object that matches another of the dataclasses better: trying all of them at every level takes too long."""
+    """Reject an object that matches another of the dataclasses better. Validating it with all of them would take too long."""
     if isinstance(data, Mapping):
         complete = [option for option in dataclasses if _match_score(option, data).is_complete]
         best_matches = complete or [max(dataclasses, key=lambda option: _match_score(option, data))]

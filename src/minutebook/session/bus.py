@@ -89,7 +89,7 @@ class InProcessEventBus:
         return unsubscribe
 
     def publish(self, event: object, /) -> PublishResult:
-        """Run every handler of the event, also if one fails. Failures are in the result; `raise_errors` raises them."""
+        """Run every handler of the event, even if one fails. Failures are in the result; `raise_errors` raises them."""
         handled, errors = 0, []
         for subscription in self._subscriptions_for(event):
             if not subscription.is_active:

@@ -35,7 +35,7 @@ _AS_TEXT: Final[Mapping[type, JsonFunctions]] = {
         lambda data: timedelta(*map(int, data.split(","))),
     ),
 }
-"""Types whose values are written as text."""
+"""Type → its functions to and from text, for the types whose values are written as text."""
 _CONTAINERS: Final = (tuple, set, frozenset, dict, FrozenDict, FrozenList)
 _PLAIN: Final = frozenset({type(None), bool, int, str})
 _STORABLE_TYPE_TEXT: Final = (
@@ -112,7 +112,7 @@ class SliceCodec:
         return values
 
     def _mismatch(self, values: list[Any]) -> "_Mismatch | None":
-        """The first value that does not match its declared type."""
+        """The first value that does not match its declared type; None if all match."""
         try:
             if self._validator is not None:
                 self._validator.validate_python(values)
@@ -183,12 +183,15 @@ class SliceCodec:
     def _decode_as(self, cls: type, data: Any, path: str) -> Any:
         """The value that `_encode_as` wrote."""
         if cls in self._functions:
-            return _call_user_code(self._functions[cls].from_json, data, f"{path}: from_json of {cls.__name__} failed")
+            problem = f"{path}: from_json of {cls.__name__} failed"
+            return _convert(self._functions[cls].from_json, data, problem, is_user_code=True)
         if cls in _AS_TEXT:
-            return _call(_AS_TEXT[cls].from_json, data, f"{path} is {_short_text(data)}, which is not a {cls.__name__}")
+            return _convert(
+                _AS_TEXT[cls].from_json, data, f"{path} is {_short_text(data)}, which is not a {cls.__name__}"
+            )
         if issubclass(cls, Enum):
             problem = f"{path} is {_short_text(data)}, which is not a member of {cls.__name__}"
-            return _call(cls if issubclass(cls, Flag) else lambda name: cls[name], data, problem)
+            return _convert(cls if issubclass(cls, Flag) else lambda name: cls[name], data, problem)
         if is_dataclass(cls):
             return self._decode_dataclass(cls, data, path)
         if cls in _PLAIN:
@@ -198,7 +201,7 @@ class SliceCodec:
         problem = f"{path} is {_short_text(data)}, which is not the content of a {cls.__name__}"
         if not isinstance(data, list):
             raise ConversionError(problem)
-        return _call(cls, self._decode(data, path), problem)
+        return _convert(cls, self._decode(data, path), problem)
 
     def _decode_dataclass(self, cls: type, data: Any, path: str) -> Any:
         if not isinstance(data, dict):
@@ -212,7 +215,8 @@ class SliceCodec:
             if name not in data and field.default is MISSING and field.default_factory is MISSING:
                 raise ConversionError(f"{path}.{name} is missing")
         values = {name: self._decode(item, f"{path}.{name}") for name, item in data.items()}
-        return _call_user_code(lambda arguments: cls(**arguments), values, f"{path}: cannot create a {cls.__name__}")
+        problem = f"{path}: cannot create a {cls.__name__}"
+        return _convert(lambda arguments: cls(**arguments), values, problem, is_user_code=True)
 
 
 @lru_cache(maxsize=256)
@@ -239,20 +243,12 @@ def _classes_in(schema: Any) -> Iterator[type]:
             yield from [type(part)] if isinstance(part, Enum) else _classes_in(part)
 
 
-def _call(function: Callable[[Any], Any], value: Any, problem: str) -> Any:
-    """Call a conversion function. If it fails, raise `ConversionError` with the problem."""
+def _convert(function: Callable[[Any], Any], value: Any, problem: str, *, is_user_code: bool = False) -> Any:
+    """Call a conversion function. If it fails, raise `ConversionError` with the problem, and the error text of user code."""
     try:
         return function(value)
     except _CONVERSION_ERRORS as error:
-        raise ConversionError(problem) from error
-
-
-def _call_user_code(function: Callable[[Any], Any], value: Any, problem: str) -> Any:
-    """Call a user's function or class. If it fails, raise `ConversionError` with the problem and the user's error text."""
-    try:
-        return function(value)
-    except _CONVERSION_ERRORS as error:
-        raise ConversionError(f"{problem}: {_error_text(error)}") from error
+        raise ConversionError(f"{problem}: {_error_text(error)}" if is_user_code else problem) from error
 
 
 def _error_text(error: Exception) -> str:
@@ -260,6 +256,8 @@ def _error_text(error: Exception) -> str:
 
 
 class _Mismatch(NamedTuple):
+    """A value that does not match its declared type."""
+
     path: str
     value: object
     expected: str

@@ -13,7 +13,7 @@ def display_text(value: object) -> str:
 
 
 class DisplayedValue:
-    """Replaces a value in an error: its repr is the `display_text` of that value."""
+    """Takes the place of a value in an error. Its repr is the given text."""
 
     def __init__(self, text: str) -> None:
         self.text = text

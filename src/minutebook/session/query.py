@@ -1,8 +1,6 @@
 """Reading and changing one slice of a session: `session.query(T)` and `session.mutate(T)`.
 
-A slice is the session's values of one type.
-
-`select_all`, `select_where` and `get_evaluation_history` are functions that read a session or a snapshot.
+A slice is the session's values of one type. `select_all`, `select_where` and `get_evaluation_history` are functions that read a session or a snapshot.
 """
 
 from collections.abc import Callable, Iterable, Sequence

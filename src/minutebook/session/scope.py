@@ -18,7 +18,7 @@ E = TypeVar("E")
 class NestedSession(Session):
     """A session with its own values of some slices, which no other session sees. All other slices are the outer session's.
 
-    An event with a reducer in its own slices changes only these. Snapshots are those of the outer session.
+    An event for which its own slices have a reducer changes only these. Snapshots are of the outer session.
     """
 
     def __init__(self, outer: Session, own_slices: AbstractSet[type], scope: UUID) -> None:

@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 
 class _SharedItems(Generic[T]):
+    """The list that several `Values` share, and the lock for appending to it."""
+
     __slots__ = ("items", "lock")
 
     def __init__(self, items: list[T]) -> None:
@@ -99,6 +101,7 @@ class Values(Sequence[T]):
 
 
 Slices: TypeAlias = Mapping[type, Values[Any]]
+"""Slice type → the values of the slice."""
 
 
 class SliceKind(StrEnum):
@@ -117,7 +120,7 @@ class Registration:
     slice_type: type
     reducer: Reducer[Any, Any]
     is_default: bool = False
-    """The first reducer that a user registers for the same event and slice replaces this one."""
+    """Whether the first reducer that a user registers for the same event and slice replaces this one."""
 
 
 def slices_after(
@@ -164,10 +167,7 @@ def require_values(slice_type: type, values: Iterable[object]) -> tuple[Any, ...
 
 
 class _StagedSlice:
-    """A slice while an event is applied.
-
-    Appended values are written to the list only when `values` is called.
-    """
+    """A slice while an event is applied. Appended values are written to the list only when `values` is called."""
 
     __slots__ = ("_appended", "_base", "_is_log", "_slice_type")
 
@@ -225,7 +225,7 @@ class SliceTable:
     def logs(self) -> frozenset[type]:
         return self._logs
 
-    def current(self) -> tuple[Mapping[type, Values[Any]], frozenset[type]]:
+    def current(self) -> tuple[Slices, frozenset[type]]:
         """All slices after the last complete change, and which of them are logs."""
         with self._lock:
             return FrozenDict(self._slices), self._logs
@@ -327,7 +327,7 @@ class SliceTable:
         self._apply(change, "restore")
 
     def _apply(self, change: Change, name: str) -> None:
-        """Apply a change and then the changes that its reducers request. During another change, only queue it."""
+        """Apply a change and then the changes that its reducers request. A change that a reducer requests is only queued."""
         with self._lock:
             if self._requested_changes is not None:
                 self._requested_changes.append(change)

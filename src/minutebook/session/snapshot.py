@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class JsonFunctions(NamedTuple):
-    """A type's functions to and from JSON data."""
+    """The functions that convert values of a type to JSON data and back."""
 
     to_json: Callable[[Any], Any]
     from_json: Callable[[Any], Any]

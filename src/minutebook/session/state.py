@@ -60,7 +60,7 @@ class Session:
         self._is_closed = False
         self._subscriptions: dict[type, Unsubscribe] = {}
         self.evaluation_lock = Lock()
-        """Held by the evaluation in progress. An evaluation that starts meanwhile gets a `NestedSession`."""
+        """Held by the evaluation in progress. Another evaluation that starts before its end gets a `NestedSession`."""
         self._register_entry_log()
 
     def _register_entry_log(self) -> None:
@@ -88,18 +88,18 @@ class Session:
         return None
 
     def query(self, slice_type: type[T]) -> Query[T]:
-        """Read a slice. A slice without values is empty, also if it was never used."""
-        require_type("slice_type", slice_type)
+        """Read a slice. A slice without values is empty, even if it was never used."""
+        require_class("slice_type", slice_type)
         return Query(lambda: self._table.values(slice_type))
 
     def mutate(self, slice_type: type[T]) -> Mutation[T]:
         """Change a slice."""
-        require_type("slice_type", slice_type)
+        require_class("slice_type", slice_type)
         return Mutation(self, self._table, slice_type)
 
     def log(self, slice_type: type[T]) -> Mutation[T]:
         """Make a slice an append-only log from now on. A rollback keeps all its values."""
-        self._table.declare_log(require_type("slice_type", slice_type))
+        self._table.declare_log(require_class("slice_type", slice_type))
         return self.mutate(slice_type)
 
     def kind(self, slice_type: type) -> SliceKind:
@@ -110,7 +110,7 @@ class Session:
 
         The first reducer of `ConversationRecorded` for the slice `ConversationEntry` replaces the session's default.
         """
-        self._table.register(require_type("event_type", event_type), require_type("slice_type", slice_type), reducer)
+        self._table.register(require_class("event_type", event_type), require_class("slice_type", slice_type), reducer)
         self._subscribe(event_type)
 
     def dispatch(self, event: object) -> None:
@@ -179,7 +179,7 @@ class Session:
                 )
 
 
-def require_type(name: str, value: object) -> type:
+def require_class(name: str, value: object) -> type:
     """The value, if it is a class.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Runs llama.cpp's server until standard input is closed.
+"""A program that runs llama.cpp's server until its standard input is closed.
 
 `LocalModel` runs this file as a process with one argument, the settings as JSON, and reads the URL that it prints when the
 model is loaded. The file imports nothing of minutebook, so that it starts fast.
@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 
-def parameters(settings: dict[str, Any]) -> Any:
+def server_parameters(settings: dict[str, Any]) -> Any:
     from xllamacpp import CommonParams
 
     params = CommonParams()
@@ -37,7 +37,7 @@ def main() -> None:
     from xllamacpp import Server
 
     try:
-        server = Server(parameters(json.loads(sys.argv[1])))
+        server = Server(server_parameters(json.loads(sys.argv[1])))
     except RuntimeError:
         sys.exit(1)  # the log has the reason, the exception does not
     sys.stdout.write(f"{server.listening_address}\n")

@@ -13,7 +13,7 @@ would load a runtime that has no wheels.
 
 `CALLING_TEMPLATE` is a chat template that lists the offered tools, which the model's own template does not. It writes a call
 as `<function=name>{…}</function>`. llama.cpp can force an answer to start with a call in this format, so with
-`tool_choice="required"` even a model that was not trained for tools makes a call, with arguments that match the schema.
+`tool_choice="required"` even a model that was not trained for tools calls one, with arguments that match the schema.
 """
 
 import hashlib
@@ -73,7 +73,7 @@ class ModelDidNotStart(MinutebookError, RuntimeError):
     template = "{model} did not start: {problem}. Its output is in `log`; on a slow machine raise start_seconds"
 
 
-def smollm2() -> Path:
+def smollm2_weights() -> Path:
     """The path of the weights of SmolLM2-135M-Instruct. The file's checksum is verified, which takes 0.1 seconds.
 
     Raises:
@@ -153,7 +153,7 @@ class LocalModel:
         path = None if weights is None else require_gguf_file(weights)
         if find_spec("xllamacpp") is None:
             raise MissingExtra("xllamacpp", "local")
-        path = path or smollm2()
+        path = path or smollm2_weights()
         self.model = path.stem
         """The model name for requests."""
         self._log = TemporaryFile()  # noqa: SIM115 - the server writes to it until it ends

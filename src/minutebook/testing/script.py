@@ -90,7 +90,7 @@ class CallPart:
     tool: str
     arguments: str
     call_id: str = ""
-    """Set when the script is played: `call_1`, `call_2`, …"""
+    """The provider sets it when it answers: `call_1`, `call_2`, …"""
 
     @property
     def input(self) -> dict[str, Any]:
@@ -141,7 +141,9 @@ class ScriptedAnswer:
     cut_after: int | None = None
     """Number of events after which the connection is closed; None keeps it open."""
     before_seconds: float = 0.0
+    """The wait before the answer."""
     between_seconds: float = 0.0
+    """The wait between two chunks of the answer."""
     failure: ScriptedFailure | None = None
     """Sent in the stream after the parts, instead of the final event."""
 

@@ -12,7 +12,7 @@ TOLERANCE = 0.03
 """Default of `CalibratedCounter.tolerance`, as a fraction of the reported tokens."""
 
 MAX_FIRST_RATIO = 2.0
-"""Limit of the ratio of the latest report. A higher one is more likely overhead than a different vocabulary."""
+"""Maximum of the latest report's ratio. A higher ratio is more likely due to overhead than to a different vocabulary."""
 
 CORRECTION_RANGE = (0.5, 4.0)
 """Minimum and maximum of the correction. The vocabularies in use do not differ by more, in any script."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from minutebook.errors import InvalidSetting, UnknownName
 from minutebook.tokens.media import MEDIA, OPENAI, MediaPrices, is_blob, media_tokens
-from minutebook.tokens.vocabulary import VOCABULARIES, loaded_vocabulary
+from minutebook.tokens.vocabulary import VOCABULARIES, cached_vocabulary
 
 TOKENS_PER_CALL = 8
 """Tokens of the delimiters of one tool call."""
@@ -36,7 +36,7 @@ def content_tokens(content: Any, count: CountText, prices: MediaPrices) -> int:
 
 
 def call_tokens(call: Any, count: CountText) -> int:
-    """8 + name + arguments. Arguments that are not a string count as compact JSON."""
+    """Tokens of a tool call: 8 + name + arguments. Arguments that are not a string count as compact JSON."""
     function = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return TOKENS_PER_CALL + _count_any(call, count)
@@ -201,13 +201,13 @@ class MessageCounter:
         raise NotImplementedError
 
     def message(self, message: Mapping[str, Any]) -> int:
-        """4 + content + for each tool call (8 + name + arguments).
+        """Tokens of a message: 4 + content + for each tool call (8 + name + arguments).
 
         Content is a text or the sum of its parts. Media parts count by the price list `media`, never as text. A refusal
         counts as content, and the deprecated `function_call` as one tool call. Thinking blocks and other parts of
         Anthropic's and the Responses API that are stored in the message count by their text or size. Nothing else is
-        counted: `name` and `tool_call_id` are included in the 4, and `reasoning_content` is free, because providers drop
-        it when it is sent again. An unexpected value counts as its JSON, so no message raises an error.
+        counted: `name` and `tool_call_id` are included in the 4, and `reasoning_content` is not counted, because providers
+        drop it when it is sent again. An unexpected value counts as its JSON, so no message raises an error.
         """
         tokens = TOKENS_PER_MESSAGE
         content = message.get("content")
@@ -278,7 +278,7 @@ class ExactCounter(MessageCounter):
         return self.vocabulary
 
     def count(self, text: str) -> int:
-        return loaded_vocabulary(self.vocabulary).count(text)
+        return cached_vocabulary(self.vocabulary).count(text)
 
     def _arguments(self) -> tuple[str, MediaPrices]:
         return self.vocabulary, self.media

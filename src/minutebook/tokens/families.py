@@ -84,7 +84,7 @@ def counter_for(model: str | None = None) -> MessageCounter:
 
 
 def bare_name(model: str) -> str:
-    """The name without the additions of routers: gpt-4o for `openrouter/openai/gpt-4o:free` and `ft:gpt-4o:acme::x`."""
+    """The name without the prefixes and suffixes of routers: gpt-4o for `openrouter/openai/gpt-4o:free` and `ft:gpt-4o:acme::x`."""
     require_type("model", model, str, "the name of a model, such as 'gpt-4o'")
     return model.strip().lower().rpartition("/")[2].removeprefix("ft:").partition(":")[0]
 

@@ -1,7 +1,7 @@
 """Tokens of images, audio, video and documents, by the provider's published prices, not by their base64.
 
-Docstrings say which prices are published. If a provider publishes none, or the size is not in the message (a URL, a file
-id, a compressed stream), an assumption is used, which is called so. Assumptions tend towards too many tokens.
+A docstring that starts with "Published" states the provider's price. Where a provider publishes none, or the size is not in
+the message (a URL, a file id, a compressed stream), an assumed value is used, which rather gives too many tokens.
 
 The width and height of an image are read from the first bytes of its base64, without decoding the rest.
 """
@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 JPEG_SEARCH_BYTES = 65_536
-"""How far the size of a JPEG is searched. It follows the metadata, which can contain a long thumbnail."""
+"""Bytes in which the size of a JPEG is searched. The size follows the metadata, which may contain a long thumbnail."""
 
 
 def first_bytes(data: str, byte_count: int) -> bytes:
@@ -78,7 +78,7 @@ VIDEO = frozenset({"video", "video_url", "input_video"})
 DOCUMENT = frozenset({"document", "document_url", "file", "input_file", "pdf"})
 OTHER = frozenset({"media", "inline_data"})
 MEDIA = IMAGE | AUDIO | VIDEO | DOCUMENT | OTHER
-"""Types of content parts that are media. For `OTHER`, the media type says what they are."""
+"""Types of content parts that are media. For a part of a type in `OTHER`, its media type decides what it is."""
 
 ASSUMED_SIZE = (1024, 1024)
 ASSUMED_SECONDS = 60.0
@@ -151,7 +151,7 @@ ANTHROPIC = MediaPrices("anthropic", anthropic_image, audio_second=10, video_sec
 used."""
 
 GEMINI = MediaPrices("gemini", gemini_image, audio_second=32, video_second=263, page=258)
-"""All published."""
+"""Published: all of these."""
 
 
 def media_tokens(part: Mapping[str, Any], prices: MediaPrices) -> int | None:

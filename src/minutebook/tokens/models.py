@@ -59,7 +59,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Resolved model information including context limits."""
+    """The context window, the output limit and the prices of a model."""
 
     name: str
     provider: str = "unknown"
@@ -212,7 +212,7 @@ def _included_models() -> list[ModelInfo]:
 
 
 def _merged_info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
-    """The figures of a model, each from the first source that has it. A source is a pair of its name and its figures."""
+    """The information on a model, each figure from the first source that has it. `sources` are names with their figures."""
 
     def first_known(field: str) -> Any:
         return next((value for _, figures in sources if (value := getattr(figures, field)) is not None), None)
@@ -220,7 +220,7 @@ def _merged_info(model: str, sources: list[tuple[str, _Figures]]) -> ModelInfo:
     context = first_known("context")
     max_input = first_known("input")
     source = next((name for name, figures in sources if figures.input is not None), None)
-    if max_input is None and context is not None:  # only the whole window is known, so that is the limit
+    if max_input is None and context is not None:  # the source has the whole window only, so that is the limit
         max_input = context
         source = next(name for name, figures in sources if figures.context is not None)
     prices = Prices(

@@ -90,7 +90,7 @@ class LoadedVocabulary:
 
 
 def _slices(text: str) -> Iterator[str]:
-    """The text in slices. A slice ends before a space between two words if possible, because no token spans that place."""
+    """The text in slices. A slice ends before a space between two words if possible, because no token spans that boundary."""
     start = 0
     while len(text) - start > SLICE_CHARACTERS:
         stop = start + SLICE_CHARACTERS
@@ -105,15 +105,15 @@ _loaded: dict[str, LoadedVocabulary] = {}
 _load_lock = Lock()
 
 
-def loaded_vocabulary(vocabulary: str) -> LoadedVocabulary:
+def cached_vocabulary(vocabulary: str) -> LoadedVocabulary:
     """The vocabulary with this name, loaded once per process.
 
     Raises:
         UnknownName: there is no such vocabulary.
         MissingExtra: splintr is not installed, and tiktoken is not available or lacks the vocabulary.
     """
-    if (loaded := _loaded.get(vocabulary)) is not None:
-        return loaded
+    if (cached := _loaded.get(vocabulary)) is not None:
+        return cached
     with _load_lock:
         if vocabulary not in _loaded:
             _loaded[vocabulary] = load_vocabulary(vocabulary)

@@ -73,8 +73,8 @@ def to_anthropic(
     messages of one role are merged, as Anthropic would do, unless the second one has `START_KEY`. `tools` are part of the
     prompt digest.
 
-    With `as_read`, for files, blank texts and separate messages with results stay as they were read, although Anthropic
-    rejects them.
+    `as_read` is for files: blank texts, and results in separate messages, stay as they were read, although Anthropic rejects
+    them.
     """
     messages = _with_valid_calls([with_known_parts(message, "anthropic") for message in messages])
     leading = leading_system_count(messages)
@@ -88,7 +88,7 @@ def to_anthropic(
             original_prompt = message.get(PROMPT_DIGEST_KEY)
             prompt_changed = original_prompt is not None and original_prompt != digest.update()
             thinking_dropped = prompt_changed and bool(message.get("tool_calls"))
-            content = _assistant_content(without_blocks(message) if prompt_changed else message, keeps_blank=as_read)
+            content = _assistant_content(without_blocks(message) if prompt_changed else message, keep_blank=as_read)
         else:
             content = _user_content(message)
         # Results of one exchange must be in one message.
@@ -227,12 +227,12 @@ def _text_and_calls(content: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**message, "tool_calls": calls} if calls else message
 
 
-def _assistant_content(message: Message, *, keeps_blank: bool) -> str | list[dict[str, Any]]:
+def _assistant_content(message: Message, *, keep_blank: bool) -> str | list[dict[str, Any]]:
     blocks = message.get(BLOCKS_KEY)
-    if blocks and (keeps_blank or not all(map(_is_blank, blocks))):
+    if blocks and (keep_blank or not all(map(_is_blank, blocks))):
         text_and_calls = {key: message[key] for key in ("role", "content", "tool_calls") if key in message}
         if text_and_calls == _text_and_calls(blocks):  # the message was not changed
-            return [plain_copy(block) for block in blocks if keeps_blank or not _is_blank(block)]
+            return [plain_copy(block) for block in blocks if keep_blank or not _is_blank(block)]
     return _derived_assistant_content(message)
 
 
@@ -327,6 +327,7 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
+    """The content of a message as blocks without blank texts, or one block with `_EMPTY_TEXT` if there are none."""
     content = message.get("content")
     if isinstance(content, (list, tuple)):
         blocks = [_block(part) for part in content if isinstance(part, Mapping)]
@@ -381,6 +382,7 @@ def _block(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _url(source: Mapping[str, Any]) -> str:
+    """The URL or data URL of a source; the inverse of `_source`."""
     is_url = source["type"] == "url"
     return str(source.get("url")) if is_url else f"data:{source.get('media_type')};base64,{source.get('data')}"
 
@@ -399,6 +401,7 @@ def _document_source(source: dict[str, Any]) -> dict[str, Any]:
 
 
 def _source(url: str) -> dict[str, Any]:
+    """The source of an image or a document that is given by a URL or a data URL."""
     if url.startswith("data:") and ";base64," in url:
         media_type, _, data = url.removeprefix("data:").partition(";base64,")
         return {"type": "base64", "media_type": media_type, "data": data}

@@ -199,6 +199,7 @@ def _extras(plain: Message, msg: Message) -> dict[str, Any]:
 
 
 def _with_extras(plain: dict[str, Any], extras: Mapping[str, Any]) -> dict[str, Any]:
+    """The original message of `_extras`, with the changes of typed fields since then."""
     if not extras:
         return plain
     absent = extras.get(_ABSENT, ())

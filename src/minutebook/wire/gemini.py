@@ -15,7 +15,7 @@ from minutebook.record.message import Message, is_result, is_system, leading_sys
 
 GEMINI_KEY: Final = "gemini_content"
 """Message key for an object with the original content: `parts`, the digest `of` the message when they were stored,
-`joined` if the content is the same as that of the message before, and the content's other `fields`."""
+`joined` if the message before is from the same content, and the content's other `fields`."""
 Part = Mapping[str, Any]
 _TEXT_KEYS: Final = frozenset({"text"})
 
@@ -156,7 +156,7 @@ def _store_content(messages: list[dict[str, Any]], content: Mapping[str, Any]) -
 
 def _field(part: Part, name: str) -> Any:
     """A field of a part in either spelling; None if it is missing or not an object."""
-    snake_name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    snake_name = "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
     value = part.get(name, part.get(snake_name))
     return value if isinstance(value, Mapping) else None
 

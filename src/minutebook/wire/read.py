@@ -115,12 +115,12 @@ def _item_of(argument: Any) -> tuple[Any, Mapping[str, Any] | None]:
 
 
 def _require_messages(value: Any) -> None:
-    """Refuse a list of items without any message, call or output, to which the others could be attached."""
+    """Refuse a list of items that has no message, call or output. The other items can only be stored in such a message."""
     items = list(map(_json_data, value)) if isinstance(value, list) else []
     if items and all(isinstance(item, Mapping) and _is_item(item) and not becomes_message(item) for item in items):
         kinds = " and ".join(dict.fromkeys(str(item["type"]) for item in items))
         problem = f"is a {kinds} item alone; append all items of the output together: append(*response.output)"
-        raise InvalidMessage("it", problem)
+        raise InvalidMessage("", problem)
 
 
 def _json_data(value: Any) -> Any:
@@ -397,7 +397,7 @@ def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterable[Mess
 def _require_fields(
     blocks: Sequence[Mapping[str, Any]], block_type: str, field_types: Mapping[str, type], index: int
 ) -> None:
-    """Refuse call blocks of another type, and blocks of this type without the fields."""
+    """Refuse tool-call and tool-result blocks of another type than `block_type`, and blocks of that type without the fields."""
     for block_index, block in enumerate(blocks):
         if type_of(block) in CALL_BLOCKS and block["type"] != block_type:
             raise InvalidMessage(

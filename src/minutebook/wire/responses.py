@@ -180,13 +180,13 @@ class _ItemGroups:
 
 
 def item_type(item: Item) -> str:
-    """The item's type. A message item may leave it out. Empty if the type is missing or not a string."""
+    """The item's type, which a message item may leave out. Empty if it is missing in another item or not a string."""
     kind = item.get("type", "message" if "role" in item else None)
     return kind if isinstance(kind, str) else ""
 
 
 def becomes_message(item: Item) -> bool:
-    """Whether the item is the whole or a part of a chat message. Other items are only stored in the message beside them."""
+    """Whether the item is the whole or a part of a chat message. Other items are only stored in the message next to them."""
     return item_type(item) in _MESSAGE_TYPES
 
 
@@ -336,6 +336,7 @@ def _content_parts(message: Message) -> list[Any]:
 
 
 def _item_part(part: Any, direction: Literal["input", "output"]) -> dict[str, Any]:
+    """A part of a chat message as a part of a message item that is sent to the model or comes from it."""
     if not isinstance(part, Mapping):
         return {"type": f"{direction}_text", "text": str(part)}
     part_type = part.get("type")
@@ -345,9 +346,8 @@ def _item_part(part: Any, direction: Literal["input", "output"]) -> dict[str, An
     if part_type == "refusal" and direction == "output":
         return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
     image, file = part.get("image_url"), part.get("file")
-    if (
-        direction == "output" or part_type == "input_audio"
-    ):  # answers have only text and refusals; audio is not supported
+    # Answers have only text and refusals, and the Responses API does not support audio.
+    if direction == "output" or part_type == "input_audio":
         return {"type": f"{direction}_text", "text": placeholder_part(part)["text"]}
     if part_type == "image_url" and isinstance(image, Mapping) and isinstance(image.get("url"), str):
         return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}

@@ -11,7 +11,8 @@ from minutebook.wire.gemini import GEMINI_KEY
 from minutebook.wire.responses import message_to_items
 
 FORMAT_KEYS: Final = frozenset({BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY, GEMINI_KEY})
-"""Message keys that store what a chat message cannot express. They restore it in the format that the message came in."""
+"""Message keys that store what a chat message cannot express. They are read when the message is written in the
+format that it came in."""
 _OWN_KEYS: Final = FORMAT_KEYS | {"is_error", "interrupted"}
 """Message keys that only minutebook reads. OpenAI rejects messages with unknown keys."""
 _OWN_KINDS: Final = frozenset({"summary", "marker"})
@@ -32,7 +33,7 @@ def without_own_keys(message: Message) -> Message:
 
 
 def anthropic_arguments(messages: Sequence[Message], *, as_read: bool = False) -> dict[str, Any]:
-    """`messages`, and `system` if there is one, for `client.messages.create`; with `as_read`, for files."""
+    """`messages`, and `system` if there is one, for `client.messages.create`. See `to_anthropic` for `as_read`."""
     converted = to_anthropic(messages, as_read=as_read)
     arguments = {"messages": converted.messages, **({"system": converted.system} if converted.system else {})}
     copy: dict[str, Any] = encodable_copy(arguments)

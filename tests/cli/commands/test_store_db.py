@@ -148,7 +148,7 @@ def test_a_redis_server_is_copied_by_its_own_snapshots(run: Run, tmp_path: Path,
     result = run("db", operation, file, "--db", "redis://127.0.0.1:1")
 
     assert result.exit_code == 2
-    assert "Use the snapshots of a Redis server" in result.stderr
+    assert "use the snapshots of the server" in result.stderr
 
 
 def test_a_backup_is_restored_into_a_new_file(kept: OnDatabase, run: Run, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class ClientAdapter(ProviderAdapter):
     """Uses a provider's official async client. `name` is also the name of the package and of its extra."""
 
     client_class: ClassVar[str]
+    """The name of the client's class in the package."""
     error_code_key: ClassVar[str] = "code"
     """The key of an error body that holds its code."""
     stream_statuses: ClassVar[Mapping[str, int]] = {}

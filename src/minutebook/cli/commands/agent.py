@@ -204,7 +204,7 @@ def run(
         try:
             result = runner.run(run_workflow())
         finally:
-            printer.end()
+            printer.end_line()
     emit(
         {"result": json_data(result), "notices": printer.notices},
         lambda: None if printer.has_text else click.echo(safe_text(text_in_prompt(result))),
@@ -272,28 +272,28 @@ class _RunPrinter:
                 self.has_text = self._line_started = True
             case HistoryCompacted() as compacted:
                 self.notices.append(compacted.notice)
-                self._note(event, compacted.notice)
+                self._print_notice(event, compacted.notice)
             case ToolCalled(call):
-                self._note(event, f"→ {call.name} {_short(call.arguments)}")
+                self._print_notice(event, f"→ {call.name} {_preview_line(call.arguments)}")
             case ToolAnswered(call, content, success):
-                self._note(event, f"{'←' if success else '✗'} {call.name} {_short(content)}")
+                self._print_notice(event, f"{'←' if success else '✗'} {call.name} {_preview_line(content)}")
             case AnswerRestarted(problem):
-                self._note(event, retry_notice(problem))
+                self._print_notice(event, retry_notice(problem))
             case _:
                 pass
 
-    def end(self) -> None:
+    def end_line(self) -> None:
         """Move the cursor to the start of a line."""
         if self._line_started:
             click.echo()
             self._line_started = False
 
-    def _note(self, event: AgentEvent, text: str) -> None:
-        self.end()
+    def _print_notice(self, event: AgentEvent, text: str) -> None:
+        self.end_line()
         click.echo(click.style(f"{event.name or 'agent'}: {text}", dim=True), err=True)
 
 
-def _short(text: str) -> str:
+def _preview_line(text: str) -> str:
     line = one_line(text)
     return line if len(line) <= _MAX_CHARACTERS else f"{line[: _MAX_CHARACTERS - 1]}…"
 

@@ -160,10 +160,9 @@ async def compact_by_strategy(
 
 
 def _model_info(model: str | None, max_tokens: int | None, models_file: str | None) -> ModelInfo:
+    # An unknown model is an error here, not a warning: with a guessed window, too much could be compacted.
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UnknownModel
-        )  # `InvalidSetting` is raised below instead: with a guessed window, too much could be compacted
+        warnings.simplefilter("ignore", UnknownModel)
         info = model_info(
             model or "any", max_input_tokens=max_tokens, own=load_models(models_file) if models_file else None
         )

@@ -75,12 +75,12 @@ def _run_client(
     with count_progress("turns", turns, prints_meanwhile=False, min_total=1) as advance:
         for message in session:
             if message["role"] == "assistant":
-                raw = client.chat.completions.with_raw_response.create(
+                response = client.chat.completions.with_raw_response.create(
                     model="gpt-4o", messages=messages, extra_headers={"X-Conversation-Id": CONVERSATION}
                 )
-                completion = raw.parse()
+                completion = response.parse()
                 sent = completion.usage.prompt_tokens if completion.usage else 0
-                sizes.append((int(raw.headers["x-history-tokens"].split(",")[0]), sent))
+                sizes.append((int(response.headers["x-history-tokens"].split(",")[0]), sent))
                 messages.append(completion.choices[0].message.model_dump(exclude_none=True))
                 call_ids = [tool_call["id"] for tool_call in messages[-1].get("tool_calls") or ()]
             elif message["role"] == "tool":

@@ -19,6 +19,7 @@ from minutebook.cli.options import (
     is_json,
     json_option,
     store_options,
+    vacuum_options,
     yes_option,
 )
 from minutebook.cli.progress import count_progress
@@ -44,14 +45,7 @@ from minutebook.store.types import ErasureReceipt
 )
 @dry_run_option
 @yes_option
-@flag(
-    "--vacuum",
-    help_text="Free the space of deleted data, while others use the database. Example: minutebook erase --recipient alice --vacuum",
-)
-@flag(
-    "--rewrite",
-    help_text="Rewrite PostgreSQL's tables too, so that no deleted data remains in their files. Writers wait meanwhile. Example: minutebook erase --recipient alice --rewrite",
-)
+@vacuum_options
 @store_options
 @json_option("Print the receipt as JSON. Example: minutebook erase order-17 --yes --json")
 def command(
@@ -75,7 +69,6 @@ def command(
     """
     if sum(target is not None for target in (conversation, recipient, age)) != 1:
         raise click.UsageError("Use either the ID of a conversation, --recipient or --older-than.")
-    vacuum = vacuum or rewrite
     if block and recipient is None:
         raise click.UsageError("--block needs --recipient.")
     before = None if age is None else datetime.now(UTC) - parse_age(age, name="--older-than")
@@ -132,7 +125,7 @@ class _ErasureSelection(NamedTuple):
 def _selection(
     database: Database, conversation: str | None, recipient: str | None, before: datetime | None
 ) -> _ErasureSelection:
-    """The conversation with this id, all conversations of the recipient, or those that were not used since a time.
+    """The conversation with this id, all conversations of the recipient, or all that were last appended to before a time.
 
     Raises:
         ConversationNotFound: the conversation does not exist.

@@ -16,10 +16,10 @@ from minutebook.cli.options import (
     count_option,
     dry_run_option,
     emit,
-    flag,
     is_json,
     json_option,
     store_options,
+    vacuum_options,
     yes_option,
 )
 from minutebook.cli.progress import count_progress
@@ -72,14 +72,7 @@ _PERSISTENCE_OF: Final = {"name,status": "trimmed", "name": "none"}
 )
 @dry_run_option
 @yes_option
-@flag(
-    "--vacuum",
-    help_text="Free the space of deleted data, while others use the database. Example: minutebook gc --vacuum",
-)
-@flag(
-    "--rewrite",
-    help_text="Rewrite PostgreSQL's tables too, so that no deleted data remains in their files. Writers wait meanwhile. Example: minutebook gc --rewrite",
-)
+@vacuum_options
 @store_options
 @json_option("Print the changes per conversation and the totals as JSON. Example: minutebook gc --json")
 def command(
@@ -112,14 +105,13 @@ def command(
         raise click.UsageError(
             f"--keep {keep} means --tool-persistence {_PERSISTENCE_OF[keep]}; use one of the two options."
         )
-    vacuum = vacuum or rewrite
     if vacuum and dry_run:
         raise click.UsageError("--vacuum cannot be combined with --dry-run.")
     if age is not None:
         _require_no_trim_options()
         _expire(
-            _age(age),
-            _requests_age(requests_age),
+            _max_age(age),
+            _max_request_age(requests_age),
             url,
             tenant,
             dry_run=dry_run,
@@ -128,7 +120,7 @@ def command(
             rewrite=rewrite,
         )
         return
-    minutes_age = _requests_age(requests_age)
+    request_age = _max_request_age(requests_age)
     persistence = persistence or _PERSISTENCE_OF[keep or "name,status"]
     kept_parts = Persistence.NAME if persistence == "none" else Persistence.STATUS
     with open_database(url, tenant) as database:
@@ -142,7 +134,7 @@ def command(
             confirm(f"Trim {_totals(results, headers)} permanently?", yes=False)
         if not dry_run:
             results = trim(write=True)
-        requests = _remove_requests(database, minutes_age, dry_run=dry_run)
+        requests = _remove_requests(database, request_age, dry_run=dry_run)
         if vacuum:
             database.run(database.store.vacuum(rewrite=rewrite))
     rows = [
@@ -226,7 +218,7 @@ def _require_no_trim_options() -> None:
             raise click.UsageError(f"--expire-after does not trim; leave out {option}.")
 
 
-def _age(text: str) -> timedelta:
+def _max_age(text: str) -> timedelta:
     """The time of `--expire-after`.
 
     Raises:
@@ -243,7 +235,7 @@ def _age(text: str) -> timedelta:
     return age
 
 
-def _requests_age(text: str) -> timedelta | None:
+def _max_request_age(text: str) -> timedelta | None:
     """The time of `--requests-older-than`; None for never.
 
     Raises:

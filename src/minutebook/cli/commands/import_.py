@@ -28,11 +28,12 @@ def command(database: Database, files: Sequence[InputFile], from_format: str | N
 
     A FILE may have any format that `minutebook formats` lists. All files of a FOLDER are imported. Times, ids, models and
     recorded usage are kept; compactions become folds and branches become forks. A conversation without an id is named after
-    the file and its index in it, and after the folder too if another conversation has that name. Importing a file twice adds nothing; a session that has grown gets its new messages.
+    the file and its index in it, and after the folder too if another conversation has that name. Importing a file twice adds
+    nothing; a session that has grown gets its new messages.
 
     The exit code is 6 if `minutebook check` finds errors in a conversation (it is imported unchanged), or if a part of a
-    file was not understood (it is skipped). It is 1 if a conversation was refused, for example because its id is taken. The other
-    conversations are imported.
+    file was not understood (it is skipped). It is 1 if a conversation was refused, for example because its id is taken. The
+    other conversations are imported.
 
     Example: minutebook import log.jsonl --recipient alice
     """

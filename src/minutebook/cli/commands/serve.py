@@ -6,17 +6,11 @@ from pathlib import Path
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import is_json, json_option
+from minutebook.cli.options import config_file_option, is_json, json_option, log_level_option
 
 
 @click.command("serve", cls=Command, short_help="Run the HTTP service (OpenAI API with stored history).")
-@click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Configuration file. Default: $MINUTEBOOK_CONFIG, else ./llm_config.yaml. Example: --config llm_config.yaml",
-)
+@config_file_option
 @click.option(
     "--db",
     "database_url",
@@ -47,13 +41,7 @@ from minutebook.cli.options import is_json, json_option
     metavar="N",
     help="Port to listen on; 0 selects a free one. Example: -p 8300",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="Minimum level of log events, which are written to stderr as JSONL. Example: --log-level warning",
-)
+@log_level_option
 @json_option("Print the URL and settings as a line of JSON. Example: minutebook serve -p 0 --json")
 def command(
     config_file: Path | None,

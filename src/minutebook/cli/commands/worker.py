@@ -11,7 +11,7 @@ import click
 
 from minutebook.cli.database import postgres_of
 from minutebook.cli.exits import Command
-from minutebook.cli.options import count_option, flag
+from minutebook.cli.options import config_file_option, count_option, flag, log_level_option
 from minutebook.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -21,13 +21,7 @@ _LOG: Final = logging.getLogger("minutebook.worker")
 
 
 @click.command("worker", cls=Command, short_help="Compact conversations in the background.")
-@click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Configuration file. Default: $MINUTEBOOK_CONFIG, else ./llm_config.yaml. Example: --config llm_config.yaml",
-)
+@config_file_option
 @click.option(
     "--db",
     "database_url",
@@ -36,19 +30,13 @@ _LOG: Final = logging.getLogger("minutebook.worker")
 )
 @count_option("--concurrency", default=2, help_text="Jobs at the same time. Example: --concurrency 4")
 @flag("--once", help_text="Stop when no job is due. Example: minutebook worker --once")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="Minimum level of log events, which are written to stderr as JSONL. Example: --log-level warning",
-)
+@log_level_option
 def command(config_file: Path | None, database_url: str | None, concurrency: int, once: bool, log_level: str) -> None:
     """Run the jobs that the service queues if `worker.enabled` is set: summarize the older turns of long conversations.
 
     Any number of workers may run. Each needs the configuration of the service: database, encryption key, worker.* and, for
-    `worker.summary_model`, upstream.*. A job that fails is tried again later, at most 8 times. The jobs of a worker that died are done by the
-    others. SIGTERM stops a worker.
+    `worker.summary_model`, upstream.*. A job that fails is tried again later, at most 8 times.
+    Other workers take over the jobs of a worker that died. SIGTERM stops a worker.
 
     Example: minutebook worker --db postgresql://localhost/chat --concurrency 4
     """

@@ -20,7 +20,7 @@ _MAX_SECONDS: Final = 7 * 24 * 3600
 _SECONDS_PER_UNIT: Final = {"seconds": 1, "minutes": 60, "hours": 3600}
 
 
-def seconds(duration: t.Duration) -> float:
+def seconds_of(duration: t.Duration) -> float:
     return float(duration.amount.value * _SECONDS_PER_UNIT[duration.unit])
 
 
@@ -53,7 +53,7 @@ def check_whole_number(number: t.Number, scope: Scope, name: str, *, maximum: fl
 
 
 def check_duration(duration: t.Duration, scope: Scope) -> None:
-    if not 0 < seconds(duration) <= _MAX_SECONDS:
+    if not 0 < seconds_of(duration) <= _MAX_SECONDS:
         message = f"the duration is {duration.amount.value} {duration.unit}; expected more than 0 and at most 7 days"
         scope.collector.add("bad-number", duration.amount.at, message)
 

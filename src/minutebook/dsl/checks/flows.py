@@ -33,7 +33,7 @@ class _Assignments:
     certain: set[str] = field(default_factory=set)
     possible: set[str] = field(default_factory=set)
     has_returned: bool = False
-    """Every path has returned before this point."""
+    """Whether every path has returned before this point."""
 
     def copy(self) -> "_Assignments":
         return _Assignments(set(self.certain), set(self.possible), self.has_returned)
@@ -44,6 +44,8 @@ class _Assignments:
 
 
 class _FlowChecker:
+    """Checks one flow, statement by statement. `state` is the `_Assignments` before the statement, which is updated."""
+
     def __init__(self, flow: t.FlowDef, scope: Scope) -> None:
         self.flow, self.scope, self.collector = flow, scope, scope.collector
         self.read_names: set[str] = set()

@@ -21,11 +21,11 @@ def check_agents(
     `strategies` are the names that `history` may use, `externals` the prefixes of tool names (`mcp` for `mcp.read_file`)
     that are supplied at run time.
     """
-    return scope_of(program, KnownNames(strategies, externals)).collector.in_order()
+    return check_program(program, KnownNames(strategies, externals)).collector.in_order()
 
 
-def scope_of(program: t.Program, known: KnownNames) -> Scope:
-    """The definitions of the program, with the diagnostics of all checks."""
+def check_program(program: t.Program, known: KnownNames) -> Scope:
+    """Run all checks of a program, and return its definitions with the diagnostics."""
     scope = Scope(DiagnosticCollector(program.source, program.text), known)
     if program.version is not None and program.version.number != VERSION:
         message = f"version {program.version.number} is not supported; the supported version is {VERSION}"

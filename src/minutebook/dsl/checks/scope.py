@@ -13,7 +13,7 @@ from minutebook.errors import closest
 STRATEGIES: Final = tuple(BUILTIN_STRATEGIES)
 """The history strategies of minutebook."""
 NO_STRATEGY: Final = "none"
-"""The history of an agent that keeps all its messages, also if the policy has a strategy."""
+"""The history of an agent that keeps all its messages, even if the policy has a strategy."""
 DEFAULT: Final = "default"
 """The name of the retry or timeout policy for agents without one."""
 
@@ -31,6 +31,7 @@ _KINDS: Final[dict[type, str]] = {
     t.PolicyDef: "policy",
     t.FlowDef: "flow",
 }
+"""Class of a definition → its kind."""
 
 
 @dataclass(frozen=True, slots=True)

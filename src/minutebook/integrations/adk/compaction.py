@@ -42,7 +42,7 @@ NOTICE: Final = "minutebook"
 
 
 class EventScope(NamedTuple):
-    """Decides which agents of a session see an event. The events of each scope are a separate record."""
+    """The part of a session that an event belongs to, which decides which agents see it. Each scope has a separate record."""
 
     isolation: str | None
     branch: str | None
@@ -129,13 +129,13 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         call = _LastCall(contents, self._fixed_tokens(llm_request), len(visible))
         self._last_calls.setdefault(context.invocation_id, {})[scope] = call
         visible_records = _records_in_folding_order(records, scope)
-        await self._make_room(context.invocation_id, visible_records, contents, call.fixed_tokens)
+        await self._compact_to_fit(context.invocation_id, visible_records, contents, call.fixed_tokens)
         for record in visible_records:
             contents = await record.apply_folds(contents)
         llm_request.contents = [content.content for content in contents]
         return None
 
-    async def _make_room(
+    async def _compact_to_fit(
         self, run: str, records: Sequence[AdkRecord], contents: list[RequestContent], fixed_tokens: int
     ) -> None:
         """Compact the first record whose compaction makes the request fit."""
@@ -166,16 +166,16 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         run = invocation_context.invocation_id
         try:
             for scope, last_call in self._last_calls.get(run, {}).items():
-                await self._make_room_for_next_call(run, records, events, scope, last_call)
+                await self._compact_for_next_call(run, records, events, scope, last_call)
         finally:
-            self._forget_run(run, records)
+            self._remove_run(run, records)
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:  # noqa: ARG002
         """Append the messages from before the error to the record."""
         records, _ = await self._update_records(invocation_context)
-        self._forget_run(invocation_context.invocation_id, records)
+        self._remove_run(invocation_context.invocation_id, records)
 
-    async def _make_room_for_next_call(
+    async def _compact_for_next_call(
         self, run: str, records: Records, events: Sequence[Event], scope: EventScope, last_call: _LastCall
     ) -> None:
         """Compact if the expected next request in a scope would not fit: the last contents and the events since then."""
@@ -187,7 +187,7 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
         # The run has succeeded and must not fail here. If the contents do not fit, the next call raises that; after a
         # conflict, the fold of the other process has made room.
         with suppress(CannotFit, FoldConflict):
-            await self._make_room(run, _records_in_folding_order(records, scope), contents, last_call.fixed_tokens)
+            await self._compact_to_fit(run, _records_in_folding_order(records, scope), contents, last_call.fixed_tokens)
 
     async def _update_records(self, context: InvocationContext) -> tuple[Records, list[Event]]:
         """Append new events, and return the records of the session and its events that have content.
@@ -207,7 +207,7 @@ class AdkCompaction(BasePlugin):  # type: ignore[misc]  # google-adk is not inst
                 await record.add(scope_events)
         return records, events
 
-    def _forget_run(self, run: str, records: Records) -> None:
+    def _remove_run(self, run: str, records: Records) -> None:
         for record in records.values():
             self._records.pop(record.conversation, None)
         self._notices.pop(run, None)
@@ -254,7 +254,7 @@ def _scope_of(event: Event) -> EventScope:
 
 
 def _records_in_folding_order(records: Records, scope: EventScope) -> list[AdkRecord]:
-    """The records that an agent sees, the first one to fold first: its own branch, then the enclosing ones."""
+    """The records that an agent sees, in the order in which they are folded: its own branch, then the enclosing ones."""
     visible = [other for other in records if scope.sees(other)]
     visible.sort(key=lambda other: (other != scope, -len(other.branch or "")))
     return [records[other] for other in visible]

@@ -41,7 +41,7 @@ class RequestContent:
     event: RecordedEvent | None = None
     """None for a content that google-adk inserted, and for the text of a fold."""
     exact: bool = False
-    """False if the content differs from the recorded messages: google-adk quotes the messages of other agents."""
+    """Whether the content equals the recorded messages. It does not if google-adk quotes them as those of another agent."""
 
     def positions(self, conversation: str) -> range:
         """The positions of its messages in one record, empty if it comes from another record."""
@@ -74,37 +74,37 @@ def record_as_sent(contents: Sequence[RequestContent], conversation: str, record
 
     A message that the agent does not see counts zero tokens. A quoted message counts more than the recorded one.
     """
-    costs = dict.fromkeys(range(len(record)), 0)
+    token_counts = dict.fromkeys(range(len(record)), 0)
     other_tokens = 0
     for content in contents:
         positions = content.positions(conversation)
         if positions and content.exact:
-            costs.update((position, record.tokens_of(position)) for position in positions)
+            token_counts.update((position, record.tokens_of(position)) for position in positions)
         elif positions:
-            costs[positions.start] = tokens_of(content.content, record.counter)
+            token_counts[positions.start] = tokens_of(content.content, record.counter)
         else:
             other_tokens += tokens_of(content.content, record.counter)
-    if all(cost == record.tokens_of(position) for position, cost in costs.items()):
+    if all(tokens == record.tokens_of(position) for position, tokens in token_counts.items()):
         return record, other_tokens
-    costs_by_id = {id(record[position]): cost for position, cost in costs.items()}
-    sent = Transcript(record, counter=RequestCounter(record.counter, costs_by_id), broken="mark")
+    tokens_by_id = {id(record[position]): tokens for position, tokens in token_counts.items()}
+    sent = Transcript(record, counter=RequestCounter(record.counter, tokens_by_id), broken="mark")
     for pin in record.pins:
         sent.pin(pin)
     return sent, other_tokens
 
 
 class RequestCounter:
-    """Gives the messages of one record their token counts in a request, and counts all others."""
+    """Counts the messages of one record by their tokens in a request, and all other messages with the inner counter."""
 
-    def __init__(self, counter: TokenCounter, costs_by_id: Mapping[int, int]) -> None:
+    def __init__(self, counter: TokenCounter, tokens_by_id: Mapping[int, int]) -> None:
         self.name = counter.name
         self.count = counter.count
         self._counter = counter
-        self._costs_by_id = costs_by_id
+        self._tokens_by_id = tokens_by_id
 
     def message(self, message: Message) -> int:
-        cost = self._costs_by_id.get(id(message))
-        return self._counter.message(message) if cost is None else cost
+        tokens = self._tokens_by_id.get(id(message))
+        return self._counter.message(message) if tokens is None else tokens
 
 
 def tokens_of(content: types.Content, counter: TokenCounter) -> int:
@@ -135,9 +135,9 @@ def with_events(contents: Sequence[types.Content], events: Sequence[RecordedEven
 
 
 def _exact_matches(contents: Sequence[types.Content], events: Sequence[RecordedEvent], agent: str) -> list[int | None]:
-    """For each content the index of the equal event, or None. google-adk sends the events of the user and of the agent itself unchanged.
+    """For each content the index of the equal event, or None.
 
-    The search starts at the end, because the newest events are always among the contents.
+    google-adk sends the events of the user and of the agent itself unchanged. The search starts at the end, because the newest events are always among the contents.
     """
     by_signature: Mapping[str, list[int]] = defaultdict(list)
     for index, event in enumerate(events):

@@ -66,7 +66,7 @@ SEPARATELY_TESTED = {
     *("document", "requests_before", "delete_document", "delete_documents", "acquire_lease", "acquire_and_load"),
     *("renew_lease", "renew_leases", "release_lease"),
 }
-"""The other operations, which have their own tests of what another tenant gets."""
+"""The other operations. Separate tests check what another tenant gets from them."""
 
 
 async def add_full_conversation(store: ConversationStore) -> None:

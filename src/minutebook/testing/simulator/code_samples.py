@@ -22,7 +22,9 @@ class SampleFunction:
     at: str
     """The start of the line that the report points at, in the test or in the code."""
     symptom: str
+    """What the user reports."""
     cause: str
+    """What the agent finds out."""
     fails_in_code: bool = False
     """Whether the line `at` is in the code, not in the test."""
 

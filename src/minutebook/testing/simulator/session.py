@@ -75,7 +75,7 @@ class CodingSession:
         self.call_count = 0
         self.turn_count = 0
         theme = self.project.theme
-        self.say("system", SYSTEM.format(package=theme.package, about=theme.about, ticket=theme.ticket))
+        self.add_message("system", SYSTEM.format(package=theme.package, about=theme.about, ticket=theme.ticket))
 
     def take_messages(self) -> list[dict[str, Any]]:
         """Remove and return the messages added since the last call."""
@@ -91,18 +91,18 @@ class CodingSession:
             and self.rng.random() < 0.15 + 0.1 * len(self.project.changed_files)
         ):
             return self.add_commit()
-        draw = self.rng.random()
+        random_number = self.rng.random()
         self._choose_module()
-        if draw < 0.14 and self.turn_count > 1:
+        if random_number < 0.14 and self.turn_count > 1:
             return self.add_question(self.rng.choice(self.module.correct_functions))
-        if draw < 0.34 and self.module.open_features and self.turn_count > 1:
+        if random_number < 0.34 and self.module.open_features and self.turn_count > 1:
             return self.add_feature(self.module.open_features.pop())
         if self.module.buggy_functions:
             return self.add_bug(self.module.buggy_functions.pop())
         return self.add_feature(self.module.open_features.pop())
 
     def _choose_module(self) -> None:
-        """Keep the current module, or choose another one with bugs or features left, in this area or the next."""
+        """Set `module` to one that has bugs or features left, in this area or the next. It is often the same one."""
         unfinished = [
             module for module in self.project.modules[self.area] if module.buggy_functions or module.open_features
         ]
@@ -119,8 +119,8 @@ class CodingSession:
         name = module.fill(sample.name)
         ticket = self.project.new_ticket()
         folder = f"src/{self.project.theme.package}/{module.area}"
-        report = self.pick(REPORT).format(ticket=ticket, symptom=module.fill(sample.symptom), area=module.area)
-        self.say("user", self._greeting() + report)
+        report = self.choose(REPORT).format(ticket=ticket, symptom=module.fill(sample.symptom), area=module.area)
+        self.add_message("user", self._greeting() + report)
         first_calls = [tools.issue(ticket, module, sample), tools.search(module.noun, folder)]
         if self.turn_count == 1:
             first_calls.append(tools.list_files(f"src/{self.project.theme.package}"))
@@ -128,52 +128,53 @@ class CodingSession:
             first_calls.append(tools.list_files(folder))
         if rng.random() < 0.5:
             first_calls.append(tools.logs(module, sample))
-        self.act(self.pick(LOOKING).format(ticket=ticket, noun=module.noun, area=module.area), *first_calls)
-        self.act(
-            self.pick(READING).format(path=module.path, name=name),
+        self.add_calls(self.choose(LOOKING).format(ticket=ticket, noun=module.noun, area=module.area), *first_calls)
+        self.add_calls(
+            self.choose(READING).format(path=module.path, name=name),
             tools.read_file(module.path),
             tools.read_file(module.test_path),
         )
         if rng.random() < 0.4:
-            self.act(None, tools.search(f"{name}(", folder), self._git_log(module))
-        self.act(
-            self.pick(TESTING).format(cause=module.fill(sample.cause), name=name), self._add_test(module, sample.test)
+            self.add_calls(None, tools.search(f"{name}(", folder), self._git_log(module))
+        self.add_calls(
+            self.choose(TESTING).format(cause=module.fill(sample.cause), name=name), self._add_test(module, sample.test)
         )
-        self.act(None, tools.run_tests([module.test_path], (module, sample)))
+        self.add_calls(None, tools.run_tests([module.test_path], (module, sample)))
         old, new = module.fill(sample.bad), module.fill(sample.good)
         if rng.random() < 0.2:
-            self.act(
-                self.pick(FIXING).format(name=name), tools.failed_edit(module.path, old.replace("    ", "  ", 1), new)
+            self.add_calls(
+                self.choose(FIXING).format(name=name), tools.failed_edit(module.path, old.replace("    ", "  ", 1), new)
             )
             line = self._line_number(module.path, old)
-            self.act(self.pick(RETRYING), tools.read_file(module.path, (max(1, line - 6), line + 6)))
-            self.act(None, tools.edit_file(module.path, (old, new)))
+            self.add_calls(self.choose(RETRYING), tools.read_file(module.path, (max(1, line - 6), line + 6)))
+            self.add_calls(None, tools.edit_file(module.path, (old, new)))
         else:
-            self.act(self.pick(FIXING).format(name=name), tools.edit_file(module.path, (old, new)))
+            self.add_calls(self.choose(FIXING).format(name=name), tools.edit_file(module.path, (old, new)))
         self._verify(module)
-        self.say(
-            "assistant", self.pick(DONE).format(**self._report_fields(module, name, module.fill(sample.cause), ticket))
+        self.add_message(
+            "assistant",
+            self.choose(DONE).format(**self._report_fields(module, name, module.fill(sample.cause), ticket)),
         )
 
     def add_feature(self, feature: Feature) -> None:
         module, tools = self.module, self.tools
         name = module.fill(feature.name)
-        request = self.pick(FEATURE).format(wish=module.fill(feature.wish), name=name, path=module.path)
-        self.say("user", self._greeting() + request)
-        self.act(
-            self.pick(READING).format(path=module.path, name=name),
+        request = self.choose(FEATURE).format(wish=module.fill(feature.wish), name=name, path=module.path)
+        self.add_message("user", self._greeting() + request)
+        self.add_calls(
+            self.choose(READING).format(path=module.path, name=name),
             tools.read_file(module.path),
             tools.read_file(module.test_path),
             tools.search("Iterable[", f"src/{self.project.theme.package}/{module.area}"),
         )
         last_function = self.project.text(module.path).rsplit("\n\n\n", 1)[1]
-        self.act(
+        self.add_calls(
             f"I add `{name}` at the end of the module, and its test beside the others.",
             tools.edit_file(module.path, (last_function, f"{last_function}\n\n{module.fill(feature.code)}")),
             self._add_test(module, feature.test, name),
         )
         self._verify(module)
-        self.say(
+        self.add_message(
             "assistant",
             f"`{name}` is in `{module.path}` now, with a test in `{module.test_path}`. It follows the other functions "
             f"there: it takes any iterable of {module.words['nouns']} and changes none of them. All tests of "
@@ -183,13 +184,13 @@ class CodingSession:
     def add_question(self, sample: SampleFunction) -> None:
         module, tools = self.module, self.tools
         name, folder = module.fill(sample.name), f"src/{self.project.theme.package}/{module.area}"
-        self.say("user", self._greeting() + self.pick(QUESTION).format(name=name, area=module.area))
+        self.add_message("user", self._greeting() + self.choose(QUESTION).format(name=name, area=module.area))
         search, tests = tools.search(name, folder), tools.search(name, f"tests/{module.area}")
-        self.act(f"Let me see where `{name}` is and what its tests say.", search, tests)
+        self.add_calls(f"Let me see where `{name}` is and what its tests say.", search, tests)
         line = self._line_number(module.path, f"def {name}(")
-        self.act(None, tools.read_file(module.path, (max(1, line - 4), line + 16)))
+        self.add_calls(None, tools.read_file(module.path, (max(1, line - 4), line + 16)))
         text = module.fill(sample.code).split('"""')[1]
-        self.say(
+        self.add_message(
             "assistant",
             f'`{name}` is defined in `{module.path}:{line}`. What it promises is in its docstring: "{text}" '
             f"It is covered by `{module.fill(sample.test).partition('(')[0].removeprefix('def ')}` in "
@@ -205,13 +206,13 @@ class CodingSession:
         )
         module_name = changed[0].rpartition("/")[2].removesuffix(".py")
         title = COMMIT_TITLE.format(area=area.replace("_", " ").capitalize(), module=module_name)
-        self.say("user", self.pick(COMMIT))
+        self.add_message("user", self.choose(COMMIT))
         diff = tools.shell("git diff", self.project.diff(changed))
-        self.act("I look at what would go in first.", tools.shell("git status", status), diff)
+        self.add_calls("I look at what would go in first.", tools.shell("git status", status), diff)
         commit = self.project.commit(title)
         output = f"[main {commit.id}] {title}\n {len(changed)} files changed"
-        self.act(None, tools.shell(f'git commit -am "{title}"', output))
-        self.say(
+        self.add_calls(None, tools.shell(f'git commit -am "{title}"', output))
+        self.add_message(
             "assistant", f"Committed as `{commit.id}` on main: {title}. {len(changed)} files, nothing else was changed."
         )
 
@@ -222,12 +223,12 @@ class CodingSession:
             checks.append(tools.shell(f"ruff check {module.path} {module.test_path}", "All checks passed!"))
         if rng.random() < 0.3:
             checks.append(tools.shell(f"mypy {module.path}", "Success: no issues found in 1 source file"))
-        self.act(self.pick(VERIFY), *checks)
+        self.add_calls(self.choose(VERIFY), *checks)
         test_paths = [area_module.test_path for area_module in self.project.modules[module.area]]
-        self.act(self.pick(SUITE).format(area=module.area), tools.run_tests(test_paths))
+        self.add_calls(self.choose(SUITE).format(area=module.area), tools.run_tests(test_paths))
         if rng.random() < 0.5:
             paths = [module.path, module.test_path]
-            self.act(self.pick(REVIEW), tools.shell(f"git diff -- {' '.join(paths)}", self.project.diff(paths)))
+            self.add_calls(self.choose(REVIEW), tools.shell(f"git diff -- {' '.join(paths)}", self.project.diff(paths)))
 
     def _add_test(self, module: Module, test: str, name: str | None = None) -> Call:
         text = self.project.text(module.test_path)
@@ -256,15 +257,15 @@ class CodingSession:
         }
 
     def _greeting(self) -> str:
-        return self.pick(OPENING) if self.turn_count > 1 else ""
+        return self.choose(OPENING) if self.turn_count > 1 else ""
 
-    def pick(self, phrases: tuple[str, ...]) -> str:
+    def choose(self, phrases: tuple[str, ...]) -> str:
         return self.rng.choice(phrases)
 
-    def say(self, role: str, text: str) -> None:
+    def add_message(self, role: str, text: str) -> None:
         self.messages.append({"role": role, "content": text})
 
-    def act(self, text: str | None, *calls: Call) -> None:
+    def add_calls(self, text: str | None, *calls: Call) -> None:
         """Add an assistant message with these calls, then their results, sometimes in another order than the calls."""
         ids = [self._call_id() for _ in calls]
         tool_calls = [

@@ -148,7 +148,7 @@ class SimulatedTools:
     def _test_report(self, paths: Sequence[str], failing: tuple[Module, SampleFunction] | None) -> str:
         tests = [(path, name) for path in paths for name in self.project.tests(path)]
         failed_name = _test_name(*failing) if failing else None
-        lines = [_rule("test session starts"), "platform linux -- Python 3.11.9, pytest-8.3.3, pluggy-1.5.0"]
+        lines = [_heading("test session starts"), "platform linux -- Python 3.11.9, pytest-8.3.3, pluggy-1.5.0"]
         lines += [
             f"rootdir: /src/{self.project.theme.package}",
             "configfile: pyproject.toml",
@@ -161,11 +161,17 @@ class SimulatedTools:
         seconds = 0.02 * len(tests) + self._rng.random()
         if failing and failed_name:
             module, sample = failing
-            lines += ["", _rule("FAILURES"), _rule(failed_name, "_"), "", *self._traceback(module, sample, failed_name)]
-            lines += [_rule("short test summary info")]
+            lines += [
+                "",
+                _heading("FAILURES"),
+                _heading(failed_name, "_"),
+                "",
+                *self._traceback(module, sample, failed_name),
+            ]
+            lines += [_heading("short test summary info")]
             lines += [f"FAILED {module.test_path}::{failed_name} - {module.fill(sample.report).splitlines()[0][:90]}"]
-            return "\n".join([*lines, _rule(f"1 failed, {len(tests) - 1} passed in {seconds:.2f}s")])
-        return "\n".join([*lines, "", _rule(f"{len(tests)} passed in {seconds:.2f}s")])
+            return "\n".join([*lines, _heading(f"1 failed, {len(tests) - 1} passed in {seconds:.2f}s")])
+        return "\n".join([*lines, "", _heading(f"{len(tests)} passed in {seconds:.2f}s")])
 
     def _traceback(self, module: Module, sample: SampleFunction, test_name: str) -> list[str]:
         error_lines = [f"E   {line}" for line in module.fill(sample.report).split("\n")]
@@ -215,5 +221,5 @@ def _line_of(text: str, beginning: str) -> int:
     return next(number for number, line in enumerate(text.splitlines(), 1) if line.startswith(beginning))
 
 
-def _rule(text: str, mark: str = "=") -> str:
+def _heading(text: str, mark: str = "=") -> str:
     return f" {text} ".center(WIDTH, mark)

@@ -9,11 +9,11 @@ added to the record is compared with what the index has. If anything differs, th
 the view is the same with a cached record, after a restart, and on another server.
 """
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from minutebook.conversation.computation import MAX_INLINE_MESSAGES, compute
 from minutebook.conversation.trimming import is_trimmed
 from minutebook.conversation.view_source import ViewSource, purged_messages
 from minutebook.errors import ConversationErased, ConversationNotFound
@@ -23,8 +23,6 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, LoadedConversation
 from minutebook.tokens import TokenCounter
 
-MAX_INLINE_MESSAGES: Final = 1_000
-"""More messages are converted or counted in a thread: other requests are answered meanwhile."""
 _MESSAGE_BYTES: Final = 1_500
 """Estimated memory of a message and its index, without its text."""
 _MAX_NUMBERS: Final = 100_000
@@ -217,6 +215,4 @@ async def update_record(
         if cached.read_new(loaded):
             return cached
         loaded = await store.load(loaded.conversation.id)
-    if len(loaded.entries) > MAX_INLINE_MESSAGES:
-        return await asyncio.to_thread(CachedRecord, loaded)
-    return CachedRecord(loaded)
+    return await compute(CachedRecord, loaded, is_large=len(loaded.entries) > MAX_INLINE_MESSAGES)

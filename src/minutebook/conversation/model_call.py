@@ -15,8 +15,8 @@ from uuid import UUID, uuid4
 
 from minutebook.compaction.circuit_breaker import CircuitBreaker
 from minutebook.conversation.compactor import FoldStorage
-from minutebook.conversation.computation import MAX_INLINE_MESSAGES, are_large, compute
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
+from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES, are_large, compute
 from minutebook.conversation.trimming import trim_old_turns, trims
 from minutebook.conversation.view_source import FailOpenManager, ViewSource, compacts, view_builder_of
 from minutebook.errors import (

@@ -14,10 +14,9 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.agent.retry import retry_overflow
-from minutebook.conversation.computation import are_large, compute
 from minutebook.conversation.minutes import CallSettings, SentRequest
 from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
-from minutebook.conversation.record_cache import CachedRecord, update_record
+from minutebook.conversation.record_cache import CachedRecord, are_large, compute, update_record
 from minutebook.conversation.requests import last_request_number
 from minutebook.errors import ContextOverflow, ConversationBusy, MinutebookError
 from minutebook.record.entry import ConversationEntry

@@ -20,7 +20,7 @@ from minutebook.agent.messages import ModelRequest
 from minutebook.agent.providers.client import ClientOptions
 from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
-from minutebook.conversation.computation import compute
+from minutebook.conversation.record_cache import compute
 from minutebook.errors import ContextOverflow, ProviderFailed, ProviderRefused
 from minutebook.service.http.json_codec import INLINE_BYTES, is_deeper, json_bytes
 

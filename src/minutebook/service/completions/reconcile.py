@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias, cast, get_args
 
-from minutebook.conversation.computation import MAX_INLINE_MESSAGES, compute
-from minutebook.conversation.record_cache import CachedRecord
+from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES, CachedRecord, compute
 from minutebook.errors import ConversationNotFound, RequestRefused, VersionConflict
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message, leading_system_count

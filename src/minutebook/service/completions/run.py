@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from minutebook.agent.providers.openai import CompletionAccumulator
-from minutebook.conversation.computation import are_large, compute
 from minutebook.conversation.model_call import ModelCall
-from minutebook.conversation.record_cache import CachedRecord
+from minutebook.conversation.record_cache import CachedRecord, are_large, compute
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import Message, leading_system_count, role_of
 from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens, message_tokens, tool_tokens

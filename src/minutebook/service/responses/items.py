@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from minutebook.conversation.computation import are_large, compute
+from minutebook.conversation.record_cache import are_large, compute
 from minutebook.errors import RequestRefused
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, plain_copy

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from minutebook.agent.providers.openai import CompletionAccumulator
-from minutebook.conversation.computation import compute
 from minutebook.conversation.model_call import ModelCall
+from minutebook.conversation.record_cache import compute
 from minutebook.errors import (
     DocumentExists,
     DocumentNotFound,

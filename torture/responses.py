@@ -91,8 +91,16 @@ class ResponseRequest:
             for _, data in server_events(streamed):
                 response = None if data == "[DONE]" else self._receive(json.loads(data))
                 if response is not None:
+                    self.conversation = self.conversation or self._find_conversation(attempt)
                     return response
         raise RetryLater("cut off")
+
+    def _find_conversation(self, attempt: Attempt) -> str:
+        """The conversation of a stored response whose stream was opened before it was known."""
+        if not self.body["store"]:
+            return ""
+        stored = require_success(attempt.http.get(f"{attempt.url}{PATH}/{self._response_id}"))
+        return str(stored.headers["x-conversation-id"])
 
     def _send_whole(self, attempt: Attempt) -> dict[str, Any]:
         """Send the request, or ask for the background response that an earlier attempt has created."""

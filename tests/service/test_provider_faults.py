@@ -29,6 +29,8 @@ def raw(content):
     return content, b"data: %s\n\n" % content
 
 
+MAX_BYTES = 300_000
+"""Maximum size of a provider's response in these tests."""
 REASON = {"error": {"message": "No good.", "type": "bad_type", "param": "messages", "code": "no_good"}}
 FAULTS = {
     "HTML": (200, *raw(b"<html>Welcome</html>")),
@@ -47,11 +49,15 @@ FAULTS = {
     "calls as a text": (200, *both({"tool_calls": "look"})),
     "arguments as a number": (200, *both({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": 1}}]})),
     "usage as a text": (200, *raw(b'{"choices": [], "usage": {"prompt_tokens": "many"}}')),
+    "an endless answer": (200, *both({"content": "x" * MAX_BYTES})),
+    "an endless line": (200, b" " * (MAX_BYTES + 1), b"data: " + b"x" * MAX_BYTES),
     "a redirect": (302, b"", b""),
     "an HTML error": (502, b"<html>Bad gateway</html>", None),
     "an unavailable provider": (503, json.dumps(REASON).encode(), None),
     "a rejected key": (401, json.dumps(REASON).encode(), None),
     "a refusal": (400, json.dumps(REASON).encode(), None),
+    "a refusal as a text": (400, b'{"error": "No such model."}', None),
+    "a refusal as a detail": (400, b'{"detail": "No such model."}', None),
     "an unprocessable request": (422, json.dumps(REASON).encode(), None),
     "a rate limit": (429, json.dumps(REASON).encode(), None),
 }
@@ -90,6 +96,7 @@ def here():
     url = f"http://127.0.0.1:{server.server_port}/v1"
     try:
         with served(environment={"MINUTEBOOK_UPSTREAM_URL": url}) as here:
+            here.service.upstream.max_answer_bytes = MAX_BYTES
             yield here
     finally:
         server.shutdown()
@@ -172,3 +179,12 @@ def test_the_providers_own_error_reaches_the_client(here, endpoint, stream):
             request = http.get(f"/v1/conversations/{conversation}/requests/1").json()
             assert request["failed"] == "no_good"
             assert request["error"] == {**REASON["error"], "status": 429}
+
+
+@pytest.mark.parametrize("fault", ["a refusal as a text", "a refusal as a detail"])
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS][:4])
+def test_the_text_of_a_provider_without_error_fields_reaches_the_client(here, endpoint, fault):
+    send, _ = ENDPOINTS[endpoint]
+    with here.http() as http:
+        answer = send(http, fault, False, None)
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "No such model.")

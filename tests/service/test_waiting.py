@@ -47,6 +47,25 @@ def test_a_stream_starts_before_the_providers_first_event(endpoint, answer):
     assert has_error == (answer != say("Hello."))
 
 
+@pytest.mark.parametrize("name", ["chat", "responses"])
+def test_a_stream_that_is_opened_while_it_waits_names_its_conversation(name):
+    gate = Gate()
+    path, body = REQUESTS[name]
+    with (
+        served(ScriptedModel(slow(1) + say("First."), "Second."), wait=gate.wait) as here,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(here.http().post, path, json=body, headers=HERE)
+        assert gate.reached.wait(20)
+        second = {**HERE, "x-history-resend": "new"}
+        with here.http().stream("POST", path, json=body, headers=second) as response:
+            assert next(response.iter_lines()) == ": ping"
+            gate.open()
+        first.result()
+
+    assert response.headers["x-conversation-id"] == "c"
+
+
 def test_a_second_message_waits_for_the_first(endpoint):
     gate = Gate()
     with (

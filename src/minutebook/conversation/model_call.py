@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 from minutebook.compaction.circuit_breaker import CircuitBreaker
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
-from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES
+from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES, are_large, compute
 from minutebook.conversation.trimming import trim_old_turns, trims
 from minutebook.conversation.view_source import FailOpenManager, ViewSource, compacts, view_builder_of
 from minutebook.errors import (
@@ -38,6 +38,8 @@ from minutebook.wire.chat import provider_message_to_entry
 from minutebook.wire.write import without_own_keys
 
 _LOG: Final = logging.getLogger("minutebook.service")
+_MAX_INLINE_TOKENS: Final = 100_000
+"""The view of a longer record is built in a thread."""
 _APPEND_ATTEMPTS: Final = 3
 """Maximum attempts to store an answer. An attempt fails if another process appends messages without the lease."""
 AnswerDocuments = Callable[[int], Sequence[NewDocument]]
@@ -145,12 +147,12 @@ class ModelCall:
             CannotFit: the messages that must be sent exceed the budget.
         """
         if not compacts(self.settings.policy):
-            self.build_view()
+            await compute(self.build_view, is_large=self.is_large)
             await self._append_new([*documents, *self._minutes(self.length)], recipient)
         else:  # a fold can only cover stored messages, so these are stored before the view is built
             await self._append_new(documents, recipient)
             await self._compact()
-            self.build_view()
+            await compute(self.build_view, is_large=self.is_large)
             await self._put_documents(self._minutes(self.length))
 
     async def preview(self) -> None:
@@ -243,6 +245,12 @@ class ModelCall:
         if self.minutes.tokens_after >= previous_tokens:
             raise overflow
 
+    @property
+    def is_large(self) -> bool:
+        """Whether work on the whole record would block the event loop."""
+        record = self.source.record
+        return len(record) > MAX_INLINE_MESSAGES or record.tokens > _MAX_INLINE_TOKENS
+
     def build_view(self) -> None:
         """Build the view and its minutes. If the manager fails, all messages are sent.
 
@@ -289,10 +297,8 @@ class ModelCall:
         if self._stored_length and not self._new_messages:
             await self._put_documents(documents)
             return
-        if len(self._new_messages) > MAX_INLINE_MESSAGES:
-            entries = await asyncio.to_thread(self.entries, self._new_messages)
-        else:
-            entries = self.entries(self._new_messages)
+        is_large = are_large(self._new_messages)
+        entries = await compute(self.entries, self._new_messages, is_large=is_large)
         self.version = await self._store.append(
             self.settings.conversation,
             entries,

@@ -11,8 +11,9 @@ the view is the same with a cached record, after a restart, and on another serve
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from minutebook.conversation.trimming import is_trimmed
 from minutebook.conversation.view_source import ViewSource, purged_messages
@@ -22,9 +23,12 @@ from minutebook.record.message import Message, leading_system_count, result_id
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, LoadedConversation
 from minutebook.tokens import TokenCounter
+from minutebook.wire.chat import json_bytes
 
+T = TypeVar("T")
 MAX_INLINE_MESSAGES: Final = 1_000
-"""More messages are converted or counted in a thread: other requests are answered meanwhile."""
+"""Work on each of more messages is done in a thread."""
+_MAX_INLINE_CHARACTERS: Final = 256 * 1024
 _MESSAGE_BYTES: Final = 1_500
 """Estimated memory of a message and its index, without its text."""
 _MAX_NUMBERS: Final = 100_000
@@ -217,6 +221,31 @@ async def update_record(
         if cached.read_new(loaded):
             return cached
         loaded = await store.load(loaded.conversation.id)
-    if len(loaded.entries) > MAX_INLINE_MESSAGES:
-        return await asyncio.to_thread(CachedRecord, loaded)
-    return CachedRecord(loaded)
+    return await compute(CachedRecord, loaded, is_large=len(loaded.entries) > MAX_INLINE_MESSAGES)
+
+
+async def compute(function: Callable[..., T], *arguments: Any, is_large: bool) -> T:
+    """The result of a function that only computes. If its input is large, the function runs in a thread.
+
+    A cancellation waits for the thread, because the thread may use what others use next.
+    """
+    if not is_large:
+        return function(*arguments)
+    thread = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        while not thread.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({thread})
+        raise
+
+
+def are_large(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether work on each of these messages or items would block the event loop."""
+    return len(messages) > MAX_INLINE_MESSAGES or sum(map(_size, messages)) > _MAX_INLINE_CHARACTERS
+
+
+def _size(message: Mapping[str, Any]) -> int:
+    content = message.get("content")
+    return len(content) if isinstance(content, str) else len(json_bytes(content))

@@ -16,7 +16,7 @@ from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
 from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
-from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES, CachedRecord, update_record
+from minutebook.conversation.record_cache import CachedRecord, are_large, compute, update_record
 from minutebook.conversation.requests import last_request_number
 from minutebook.errors import ContextOverflow, ConversationBusy, MinutebookError
 from minutebook.record.entry import ConversationEntry
@@ -201,15 +201,9 @@ class AnswerJob:
         """
         settings = await self.with_number(settings, 0 if record is None else record.header.version)
         create_call = partial(_call_with_token_counts, self.store, settings, record, new_messages, copies)
-        uncounted = [*(() if record is None else record.unindexed(settings.counter)), *new_messages]
-        is_small = len(uncounted) <= MAX_INLINE_MESSAGES and sum(map(_text_size, uncounted)) <= INLINE_BYTES
-        if is_small:
-            call = create_call()
-        else:
-            in_use = self._records
-            self._records = []  # if this task is cancelled, the thread still uses its record, so none goes to the cache
-            call = await asyncio.to_thread(create_call)
-            self._records = in_use
+        stored = () if record is None else record.unindexed(settings.counter)
+        uncounted = [*stored, *new_messages, *(settings.instructions or ())]
+        call = await compute(create_call, is_large=are_large(uncounted))
         self._calls.append(call)
         return call
 
@@ -323,11 +317,6 @@ def _call_with_token_counts(
     return call
 
 
-def _text_size(message: Message) -> int:
-    content = message.get("content")
-    return len(content) if isinstance(content, str) else len(json_bytes(content))
-
-
 def history_headers(request: SentRequest) -> dict[str, str]:
     """The response headers that describe the view of a request."""
     headers = {
@@ -347,9 +336,18 @@ def max_answer_tokens(service: Service, model: str, options: Mapping[str, Any]) 
     return info.max_output_tokens if info.is_known else 0
 
 
-def tool_tokens(model: str, tools: Any) -> int:
+async def message_tokens(model: str, messages: Sequence[Message]) -> int:
+    """The tokens of messages."""
+    count = counter_of(model).message
+    return await compute(lambda: sum(map(count, messages)), is_large=are_large(messages))
+
+
+async def tool_tokens(model: str, tools: Any) -> int:
     """The tokens of the tool definitions."""
-    return counter_of(model).count(json_bytes(tools).decode()) if tools else 0
+    if not tools:
+        return 0
+    text = json_bytes(tools).decode()
+    return await compute(counter_of(model).count, text, is_large=len(text) > INLINE_BYTES)
 
 
 def failure_fields(error: BaseException) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from minutebook.agent.messages import ModelRequest
 from minutebook.agent.providers.client import ClientOptions
 from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
+from minutebook.conversation.record_cache import compute
 from minutebook.errors import ContextOverflow, ProviderFailed, ProviderRefused
-from minutebook.service.http.json_codec import is_deeper, json_bytes
+from minutebook.service.http.json_codec import INLINE_BYTES, is_deeper, json_bytes
 
 
 async def parse_chunks(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[bytes, dict[str, Any]]]:
@@ -31,7 +32,7 @@ async def parse_chunks(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[byte
         ProviderFailed: an event is not a chunk of a completion.
     """
     async for data in events:
-        yield data, _valid_completion(_json_object(data))
+        yield data, await compute(_parse_completion, data, is_large=len(data) > INLINE_BYTES)
 
 
 _PROVIDER: Final = "upstream"
@@ -43,6 +44,8 @@ _MAX_DEPTH: Final = 64
 """Maximum nesting of a response."""
 _PASSED_HEADERS: Final = re.compile(r"retry-after(-ms)?$|x-ratelimit-|ratelimit|x-should-retry$")
 """Headers of a provider's error that the client gets."""
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""Maximum size of a provider's response, whole or streamed."""
 _LARGE_BODY_BYTES: Final = 1 << 20
 """Larger bodies are passed as a file: aiohttp sends a file in chunks, and other requests run between them."""
 
@@ -52,6 +55,7 @@ class Upstream:
 
     def __init__(self, url: str, *, key: str | None = None, timeout_seconds: float = 600.0) -> None:
         self.url = url.rstrip("/")
+        self.max_answer_bytes = MAX_ANSWER_BYTES
         self._key = key
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=timeout_seconds)
         self._adapters: WeakSet[OpenAIAdapter] = WeakSet()
@@ -66,9 +70,9 @@ class Upstream:
         """
         with _transport_errors():
             async with await self._post(body, authorization) as response:
-                content = await response.read()
+                content = await self._read(response)
         _require_success(response, content, has_own_key=authorization is not None)
-        completion = _valid_completion(_json_object(content))
+        completion = await compute(_parse_completion, content, is_large=len(content) > INLINE_BYTES)
         if not completion.get("choices"):
             raise ProviderFailed(_PROVIDER, 200, "the answer has no choices")
         return completion
@@ -87,9 +91,9 @@ class Upstream:
         try:
             if response.status >= 300:
                 with _transport_errors():
-                    content = await response.read()
+                    content = await self._read(response)
                 _require_success(response, content, has_own_key=authorization is not None)
-            yield _event_data(response)
+            yield _event_data(response, self.max_answer_bytes)
         finally:
             response.close() if not response.content.is_eof() else response.release()
 
@@ -115,9 +119,16 @@ class Upstream:
                 f"{self.url}/{path}", headers=self._headers(authorization), allow_redirects=False
             )
             async with request as response:
-                content = await response.read()
+                content = await self._read(response)
         _require_success(response, content, has_own_key=authorization is not None)
         return _json_object(content)
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        content = bytearray()
+        while received := await response.content.readany():
+            content += received
+            _require_size(len(content), self.max_answer_bytes)
+        return bytes(content)
 
     async def _post(self, body: Mapping[str, Any] | bytes, authorization: str | None) -> aiohttp.ClientResponse:
         """Send the request, and retry it once on a new connection if the first was closed before the response.
@@ -185,15 +196,20 @@ def _transport_errors() -> Iterator[None]:
         raise error_from_transport(_PROVIDER, error) from error
 
 
-async def _event_data(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _event_data(response: aiohttp.ClientResponse, max_bytes: int) -> AsyncIterator[bytes]:
     """The data of each event. Comments and events without data are skipped."""
-    incomplete_line = b""
+    incomplete_line: list[bytes] = []
+    size = 0
     while True:
         with _transport_errors():
             received = await response.content.readany()
         if not received:
             raise ProviderFailed(_PROVIDER, None, "the stream ended before [DONE]", retryable=True)
-        *lines, incomplete_line = (incomplete_line + received).split(b"\n")
+        size += len(received)
+        _require_size(size, max_bytes)
+        end, newline, rest = received.rpartition(b"\n")
+        lines = b"".join([*incomplete_line, end]).split(b"\n") if newline else []
+        incomplete_line = [rest] if newline else [*incomplete_line, rest]
         for line in lines:
             if line.startswith(b"data:"):
                 data = line[5:].strip()
@@ -211,6 +227,11 @@ async def _read_to_end(response: aiohttp.ClientResponse) -> None:
                 pass
 
 
+def _require_size(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise ProviderFailed(_PROVIDER, 200, f"the answer has more than {max_bytes} bytes")
+
+
 def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_own_key: bool) -> None:
     """Raise the provider's error. A rejected key is the client's error only if the client sent it."""
     status = response.status
@@ -218,22 +239,31 @@ def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_ow
         return
     if status < 400:
         raise ProviderFailed(_PROVIDER, status, "the provider redirects requests; check upstream.url")
-    body = _json_value(content)
-    problem, code = error_reason(body)
+    fields = _error_fields(_json_value(content))
+    problem, code = error_reason(fields)
     headers = {name.lower(): value for name, value in response.headers.items()}
     error = error_from_status(_PROVIDER, status, problem, code=code, headers=headers)
     if status >= 500 or isinstance(error, ContextOverflow) or (status in {401, 403} and not has_own_key):
         raise error
-    fields = body.get("error", body) if isinstance(body, dict) else {}
     raise ProviderRefused(
         _PROVIDER,
         status,
         problem,
         error.retry_after_seconds,
         error.retryable,
-        fields if isinstance(fields, dict) else {},
+        fields,
         {name: value for name, value in headers.items() if _PASSED_HEADERS.match(name)},
     )
+
+
+def _error_fields(body: Any) -> dict[str, Any]:
+    """The fields of an error response. Some servers send only a text, as `error` or as `detail`."""
+    error = body.get("error", body) if isinstance(body, dict) else None
+    if isinstance(error, dict) and "message" not in error:
+        error = error.get("detail", error)
+    if isinstance(error, str):
+        return {"message": error}
+    return error if isinstance(error, dict) else {}
 
 
 def _json_value(content: bytes) -> Any:
@@ -296,6 +326,10 @@ class _Completion(BaseModel):
     model_config = ConfigDict(strict=True)
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
+
+
+def _parse_completion(content: bytes) -> dict[str, Any]:
+    return _valid_completion(_json_object(content))
 
 
 def _valid_completion(value: dict[str, Any]) -> dict[str, Any]:

@@ -14,12 +14,13 @@
 - A cancelled call may still be executed; an `idempotency_key` makes it safe to repeat.
 """
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from hashlib import sha256
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.record.entry import ConversationEntry
@@ -27,7 +28,7 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import OnBroken
 from minutebook.store.backend import AppendCommand, Backend, ListQuery, LoadQuery, SearchQuery
-from minutebook.store.codec import body_digest, pack
+from minutebook.store.codec import Packed, body_digest, pack
 from minutebook.store.operations import DocumentOperations, LeaseOperations
 from minutebook.store.rules import (
     CLEAR,
@@ -56,6 +57,9 @@ from minutebook.store.types import (
     require_lease_on,
     require_name,
 )
+
+_MAX_INLINE_ENTRIES: Final = 1_000
+"""More entries are encoded in a thread, so that the event loop can serve others meanwhile."""
 
 
 class ConversationStore(DocumentOperations, LeaseOperations):
@@ -156,7 +160,8 @@ class ConversationStore(DocumentOperations, LeaseOperations):
             raise InvalidSetting("entries", [], "at least one entry, or expected_version=0 for an empty conversation")
         if release and lease is None:
             raise MissingSetting("lease", "release=True needs it: pass the lease that the append releases")
-        pairs = [pack(entry, index) for index, entry in enumerate(entries)]
+        is_large = len(entries) > _MAX_INLINE_ENTRIES
+        pairs = await asyncio.to_thread(_pack_all, entries) if is_large else _pack_all(entries)
         packed = tuple(entry for entry, _ in pairs)
         digest = b""
         if idempotency_key is not None:
@@ -468,3 +473,7 @@ class ConversationStore(DocumentOperations, LeaseOperations):
     ) -> None:
         """Close the store."""
         await self.close()
+
+
+def _pack_all(entries: Sequence[ConversationEntry]) -> list[tuple[Packed, Message]]:
+    return [pack(entry, index) for index, entry in enumerate(entries)]

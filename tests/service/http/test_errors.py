@@ -11,6 +11,7 @@ from minutebook.record.message import require_message
 from minutebook.service.http.errors import failure_of
 from minutebook.wire import provider_message_to_entry
 from minutebook.wire.read import read
+from tests.service.serving import served
 
 
 def test_an_unknown_role_is_not_quoted_to_the_client():
@@ -75,3 +76,10 @@ def test_the_providers_retry_after_reaches_the_client():
     error = ProviderFailed("upstream", 429, "slow down", retryable=True, retry_after_seconds=7.0)
 
     assert dict(failure_of(error).headers) == {"retry-after": "8"}
+
+
+def test_an_unknown_field_in_a_field_of_several_types_is_named():
+    with served() as here:
+        answer = here.http().post("/v1/responses", json={"input": "Hi", "conversation": {"id": "c", "bogus": 1}})
+
+    assert answer.json()["error"]["message"] == "conversation.bogus is an unknown field."

@@ -11,9 +11,10 @@ the fork is found by comparing messages.
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeAlias, cast, get_args
 
-from minutebook.conversation.record_cache import CachedRecord
+from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES, CachedRecord, compute
 from minutebook.errors import ConversationNotFound, RequestRefused, VersionConflict
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message, leading_system_count
@@ -195,7 +196,8 @@ async def _best_branch(
     async for record in _branches(store, root, load):
         stored_count = len(record.leading)
         start = record.first + stored_count
-        match = match_history(
+        find_match = partial(
+            match_history,
             messages[system_count:],
             record.messages[start:],
             resend=identity.resend,
@@ -203,6 +205,7 @@ async def _best_branch(
             may_be_auxiliary=identity.may_be_auxiliary,
             trimmed=record.trimmed_calls,
         )
+        match = await compute(find_match, is_large=len(messages) > MAX_INLINE_MESSAGES)
         copies = {start + index: message for index, message in match.resent.items()}
         branch = HistoryBranch(record.header.id, record, match, copies)
         if match.decision != "forked":

@@ -123,6 +123,7 @@ async def create_completion(
         job.headers["x-history-reconcile"] = "bypassed"
         service.metrics.count_unrecorded()
         return await _respond(service, job, request)
+    job.headers["x-conversation-id"] = identity.conversation
     try:
         return await _respond(service, job, request)
     except StoreUnavailable:

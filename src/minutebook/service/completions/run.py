@@ -1,6 +1,5 @@
 """One chat completion of a stored conversation, from the client's messages to the stored answer."""
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -9,10 +8,10 @@ from typing import Any, ClassVar, Final
 
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.model_call import ModelCall
-from minutebook.conversation.record_cache import CachedRecord
+from minutebook.conversation.record_cache import CachedRecord, are_large, compute
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import Message, leading_system_count, role_of
-from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens, tool_tokens
+from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens, message_tokens, tool_tokens
 from minutebook.service.completions.history_match import HistoryMatch, equal_prefix_length
 from minutebook.service.completions.reconcile import (
     HistoryBranch,
@@ -26,7 +25,6 @@ from minutebook.service.http.responses import DONE, sse
 from minutebook.service.idempotency import IdempotencyKey, find_earlier_answer, find_earlier_result_id
 from minutebook.service.responses.items import require_item_sizes, require_room
 from minutebook.service.runs import RenewedLease
-from minutebook.service.state import counter_of
 from minutebook.service.upstream import parse_chunks
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import REQUEST_KIND, Lease
@@ -121,7 +119,8 @@ class ChatJob(AnswerJob):
         )
         if self.auxiliary:
             return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))
-        return await find_branch(store, root, self._read_messages(root), self.identity, self.load_record)
+        messages = await compute(self._read_messages, root, is_large=are_large(self.body["messages"]))
+        return await find_branch(store, root, messages, self.identity, self.load_record)
 
     def _read_messages(self, root: CachedRecord | None) -> list[Message]:
         """The messages of the request. Those at the start that are equal to the record's need not be read again."""
@@ -151,7 +150,7 @@ class ChatJob(AnswerJob):
             branch.id,
             model,
             lease=lease,
-            overhead_tokens=tool_tokens(model, self.body.get("tools")),
+            overhead_tokens=await tool_tokens(model, self.body.get("tools")),
             instructions=messages[:system_count] if system_count and branch.length else None,
             reconcile=branch.match.decision,
         )
@@ -208,7 +207,8 @@ class ChatJob(AnswerJob):
         model, completion = self.body["model"], CompletionAccumulator()
         sent_tokens = 0
         if self.service.limiter.limits_tokens(self.caller):
-            sent_tokens = await asyncio.to_thread(self._count_sent_tokens)
+            sent_tokens = await message_tokens(model, self.body["messages"])
+            sent_tokens += await tool_tokens(model, self.body.get("tools"))
         max_tokens = max_answer_tokens(self.service, model, self.body)
         async with self.spend_tokens(model, completion, lambda: sent_tokens, max_tokens):
             if not self.body.get("stream"):
@@ -222,11 +222,6 @@ class ChatJob(AnswerJob):
                     if not self.recorded:  # a disconnect cancels the run
                         await self.run.wait_for_reader()
         self.run.send(DONE)
-
-    def _count_sent_tokens(self) -> int:
-        model = self.body["model"]
-        counter = counter_of(model)
-        return sum(map(counter.message, self.body["messages"])) + tool_tokens(model, self.body.get("tools"))
 
     @property
     def _wants_usage(self) -> bool:

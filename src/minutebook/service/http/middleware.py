@@ -252,17 +252,39 @@ def _allowed_methods(request: Request) -> list[str]:
 
 async def _on_validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return response_of(validation_failure(error.errors()))
+    return response_of(validation_failure(error.errors(), error.body))
 
 
-def validation_failure(problems: Sequence[Any]) -> Failure:
-    """The response to an invalid request: which field is wrong and why, without its value."""
+def validation_failure(problems: Sequence[Any], body: Any = None) -> Failure:
+    """The response to an invalid request: which field is wrong and why, without its value.
+
+    If a field allows several types, pydantic reports a problem for each. The one deepest in the body is of the type that
+    the client meant.
+    """
     first_error: dict[str, Any] = problems[0] if problems else {"loc": (), "type": ""}
-    location, error_type = list(first_error["loc"]), str(first_error["type"])
-    parts = [_printable(part) for part in location[1:]]
+    location, fields = list(first_error["loc"]), list(first_error["loc"][1:])
+    if location[:1] == ["body"] and isinstance(body, dict):
+        of_same_field = [problem for problem in problems if problem["loc"][:2] == first_error["loc"][:2]]
+        first_error = max(of_same_field, key=lambda problem: len(_fields_in(body, problem)))
+        fields = _fields_in(body, first_error)
+    error_type = str(first_error["type"])
+    parts = [_printable(part) for part in fields]
     param = ".".join(parts) or (str(location[0]) if location else None)
     problem = next((text for prefix, text in _VALIDATION_PROBLEMS if error_type.startswith(prefix)), "is invalid")
     return Failure(400, f"{param or 'The request'} {problem}.", "invalid_request", param)
+
+
+def _fields_in(body: Any, problem: Mapping[str, Any]) -> list[Any]:
+    """The location of a problem in the body, without the names of types that pydantic adds to it."""
+    fields, value = [], body
+    for part in problem["loc"][1:]:
+        is_key = isinstance(value, dict) and part in value
+        if is_key or (isinstance(value, list) and isinstance(part, int) and part < len(value)):
+            fields.append(part)
+            value = value[part]
+        elif problem["type"] == "missing" and part == problem["loc"][-1]:
+            fields.append(part)
+    return fields
 
 
 def _printable(part: object) -> str:

@@ -1,5 +1,6 @@
 """Compaction that clients request: above the request's `compact_threshold`, of a stored conversation, or of items."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -69,8 +70,8 @@ async def compact_now(
     return RequestedCompaction(folds, tokens_before, tokens_after, result.reason)
 
 
-async def compact_messages(messages: Sequence[Message], model: str) -> list[Message]:
-    """Replace all but the last turns with a summary. Nothing is stored."""
+def compact_messages(messages: Sequence[Message], model: str) -> list[Message]:
+    """Replace all but the last turns with a summary. Nothing is stored. Call it in a thread, without an event loop."""
     record = Transcript(messages, counter=counter_of(model), broken="mark")
-    result = await CompactionManager(TurnStrategy(), ModelInfo(model)).apply(record)
+    result = asyncio.run(CompactionManager(TurnStrategy(), ModelInfo(model)).apply(record))
     return list(record_with_folds(record, result.folds).transcript)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from minutebook.conversation.record_cache import are_large, compute
 from minutebook.errors import RequestRefused
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, plain_copy
@@ -19,7 +20,7 @@ from minutebook.service.config.schema import LimitsConfig
 from minutebook.service.http.json_codec import json_bytes
 from minutebook.store.types import LoadedConversation
 from minutebook.wire.chat import entry_to_provider_message
-from minutebook.wire.responses import item_type, message_to_items
+from minutebook.wire.responses import item_type, items_to_messages, message_to_items
 
 Item = dict[str, Any]
 _ID_PREFIXES: Final = {
@@ -100,6 +101,18 @@ def input_items(sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsCo
         else:
             items.append(_message_item(item) if kind == "message" else dict(item))
     return items
+
+
+async def read_input(
+    sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsConfig
+) -> tuple[list[Item], Sequence[Message]]:
+    """The items that a client sent, as `input_items`, and their messages."""
+
+    def read() -> tuple[list[Item], Sequence[Message]]:
+        items = input_items(sent, limits)
+        return items, items_to_messages(items)
+
+    return await compute(read, is_large=isinstance(sent, list) and are_large(sent))
 
 
 def require_item_sizes(items: Iterable[Mapping[str, Any]], param: str, limits: LimitsConfig) -> None:

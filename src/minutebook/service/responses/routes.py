@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from minutebook.errors import ConversationNotFound, DocumentNotFound, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
+from minutebook.service.answer_job import message_tokens, tool_tokens
 from minutebook.service.completions.reconcile import identity_of
 from minutebook.service.completions.routes import upstream_key
 from minutebook.service.http.errors import RETRY_SOON
-from minutebook.service.http.json_codec import json_bytes
 from minutebook.service.http.openapi import (
     CompactedObject,
     DeletedObject,
@@ -39,14 +39,13 @@ from minutebook.service.http.responses import (
 from minutebook.service.idempotency import RUN_KIND, UNFINISHED, idempotency_key_of
 from minutebook.service.responses.compaction import compact_messages
 from minutebook.service.responses.continuation import load_continued
-from minutebook.service.responses.items import compaction_item, input_items, items_of, require_metadata
+from minutebook.service.responses.items import compaction_item, items_of, read_input, require_metadata
 from minutebook.service.responses.objects import find_response, load_response, stream_response, wait_for_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL_KIND, ResponseJob
 from minutebook.service.runs import OPEN_SECONDS, Run
-from minutebook.service.state import CurrentService, Service, counter_of, watch_connection
+from minutebook.service.state import CurrentService, Service, watch_connection
 from minutebook.store.types import NewDocument
-from minutebook.wire.responses import items_to_messages
 
 router = APIRouter(prefix="/v1/responses", tags=["as OpenAI"], route_class=StrictRoute)
 MayChat = Annotated[Caller, require_scope("chat")]
@@ -81,13 +80,13 @@ async def create_response(
     identity = None if is_continued or body.store is False else identity_of(headers, {}, resend)
     conversation = body.conversation_id or (identity.conversation if identity is not None else None)
     scope = ("responses", conversation or body.previous_response_id, recipient)
-    items = input_items(body.input, service.config.limits)
+    items, messages = await read_input(body.input, service.config.limits)
     job = ResponseJob(
         service=service,
         caller=caller,
         request=body,
         items=items,
-        messages=items_to_messages(items),
+        messages=messages,
         run=Run(new_id("resp"), caller.tenant, conversation),
         idempotency_key=idempotency_key_of(caller, scope, headers, await request.body()),
         authorization=upstream_key(service, request),
@@ -96,6 +95,8 @@ async def create_response(
         policy=headers.get("x-history-policy"),
         expected_version=expected_version_of(if_match, body.expected_version),
     )
+    if conversation is not None:
+        job.headers["x-conversation-id"] = conversation
     try:
         earlier_answer = None if body.store is False else await _replay_earlier(service, job)
         if earlier_answer is not None:
@@ -170,10 +171,9 @@ async def _replay_earlier(service: Service, job: ResponseJob) -> Response | None
 @router.post("/input_tokens", responses={200: {"model": InputTokens}, **error_responses(404)})
 async def count_input_tokens(service: CurrentService, body: CountRequest, caller: MayRead) -> Response:
     """Count the tokens of a request and the history that it continues, before pruning."""
-    messages = await _read_messages(service, body, caller)
-    counter = counter_of(service.model_of(body.model))
-    tool_tokens = counter.count(json_bytes(chat_tools(body.tools)).decode()) if body.tools else 0
-    tokens = sum(map(counter.message, messages)) + tool_tokens
+    messages, model = await _read_messages(service, body, caller), service.model_of(body.model)
+    tokens = await tool_tokens(model, chat_tools(body.tools) if body.tools else None)
+    tokens += await message_tokens(model, messages)
     return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
 
 
@@ -183,7 +183,7 @@ async def compact_input(service: CurrentService, body: CompactRequest, caller: M
     messages = await _read_messages(service, body, caller)
     if not messages:
         raise RequestRefused(400, "`input` is missing: there is nothing to compact.", "missing_input", "input")
-    compacted = await compact_messages(messages, service.model_of(body.model))
+    compacted = await asyncio.to_thread(compact_messages, messages, service.model_of(body.model))
     response = {
         "id": new_id("resp"),
         "object": "response.compaction",
@@ -206,7 +206,7 @@ async def _read_messages(service: Service, body: InputRequest, caller: Caller) -
     continued = await load_continued(service, caller, body)
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions is not None else []
     history = [] if continued.record is None else continued.record.messages[continued.record.first :]
-    new_messages = items_to_messages(input_items(body.input, service.config.limits))
+    _, new_messages = await read_input(body.input, service.config.limits)
     return [*instructions, *history, *new_messages]
 
 

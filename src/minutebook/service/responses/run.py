@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 
 from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.model_call import ModelCall
+from minutebook.conversation.record_cache import compute
 from minutebook.errors import (
     DocumentExists,
     DocumentNotFound,
@@ -196,7 +197,7 @@ class ResponseJob(ConversationJob):
     async def _answer_without_storing(self, continued: ContinuedConversation) -> None:
         """Answer with the history of the continued conversation, and store nothing."""
         call = await self._call(continued, self.messages)
-        call.build_view()
+        await compute(call.build_view, is_large=call.is_large)
         self._body |= {"evaluation": call.evaluation_id.hex, "input": [call.length, call.length]}
         await self._answer(call, recorded=False)
 
@@ -206,7 +207,7 @@ class ResponseJob(ConversationJob):
             continued.conversation,
             model,
             lease=continued.lease,
-            overhead_tokens=tool_tokens(model, self._chat_parameters.get("tools")),
+            overhead_tokens=await tool_tokens(model, self._chat_parameters.get("tools")),
             instructions=self._instructions(continued, new_messages),
             reconcile="forked" if continued.is_fork else "appended",
         )

@@ -5,6 +5,7 @@ owns nothing, with row-level security by tenant, so the database itself separate
 so the store works through pgbouncer in transaction mode.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
@@ -32,6 +33,8 @@ from minutebook.store.types import LEASE_GRACE, Lease, LeasedConversation, Loade
 
 T = TypeVar("T")
 MAX_CACHED_SWEEPS: Final = 4096
+_MAX_INLINE_BYTES: Final = 1024 * 1024
+"""Longer texts are compressed and indexed in a thread, so that the event loop can serve others meanwhile."""
 _TABLES: Final = ("conversation", "payload", "fold", "pin", "idempotency_key", "word", "lease")
 """Tables that an erasure deletes from, besides the partitions of `entry` that are marked in `removed`."""
 _SELECT_REMOVED: Final = "SELECT number, relation::regclass::text AS name FROM minutebook.removed"
@@ -76,11 +79,16 @@ class PostgresBackend(SqlBackend):
 
     async def append(self, command: AppendCommand) -> int:
         """Append the entries; return the new version after the commit."""
-        stored_pieces = [StoredPieces(entry) for entry in command.packed]
         mode = await self._engine.search_mode()
-        pairs = zip(command.packed, command.messages, strict=True)
-        tokens = [message_tokens(message, entry.role, mode) for entry, message in pairs]
-        return await self._engine.append(PendingAppend(self.tenant, command, stored_pieces, self.now(), tokens))
+
+        def pending() -> PendingAppend:
+            stored_pieces = [StoredPieces(entry) for entry in command.packed]
+            pairs = zip(command.packed, command.messages, strict=True)
+            tokens = [message_tokens(message, entry.role, mode) for entry, message in pairs]
+            return PendingAppend(self.tenant, command, stored_pieces, self.now(), tokens)
+
+        is_large = sum(len(entry.text or b"") for entry in command.packed) > _MAX_INLINE_BYTES
+        return await self._engine.append(await asyncio.to_thread(pending) if is_large else pending())
 
     async def load(self, query: LoadQuery) -> LoadedConversation:
         return self._decode_and_cache(await self._engine.call(lambda db: load_rows(db, self.tenant, query)), query)

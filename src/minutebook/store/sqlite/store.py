@@ -40,6 +40,8 @@ T = TypeVar("T")
 READER_THREADS: Final = 4
 SLOW_READ_SECONDS: Final = 0.01
 """A read that blocks an event loop for longer counts as slow. A lower value would mistake a busy CPU for a slow disk."""
+_MAX_INLINE_BYTES: Final = 256 * 1024
+"""Longer texts are compressed and indexed by the writer thread."""
 MAX_SLOW_SHARE: Final = 0.05
 """Maximum share of the time that slow inline reads may block a loop; after one, reads use other threads for a while."""
 
@@ -208,7 +210,8 @@ class SqliteBackend(SqlBackend):
             tx = SqliteTransaction(writable.connection, self.tenant, writable.last_document_sweep)
             return run(append(writable, tx, command, self.now()))
 
-        inline_ok = len(command.packed) <= MAX_INLINE_ROWS
+        is_short = sum(len(entry.text or b"") for entry in command.packed) <= _MAX_INLINE_BYTES
+        inline_ok = is_short and len(command.packed) <= MAX_INLINE_ROWS
         return await self._engine.write(work, cache_safe=True, inline_ok=inline_ok)
 
     async def acquire_lease(self, conversation: str, holder: str, seconds: float) -> Lease:

@@ -171,13 +171,15 @@ class NameRanking:
 
     def _ranked(self, end: int) -> list[str]:
         """The names, the best first."""
-        ages = [log1p((end - index) / _AGE_UNIT) for index in range(end)]
         counts, written, values = self._counts, self._written, self._form_values
         for name in set(self._last_index).difference(values):
             values[name] = _form_value(name)
         ranks = [
             (
-                ages[index] - values[name] - log(counts[name]) - (2 + log(written[name] + 1) if name in written else 0),
+                log1p((end - index) / _AGE_UNIT)
+                - values[name]
+                - log(counts[name])
+                - (2 + log(written[name] + 1) if name in written else 0),
                 name,
             )
             for name, index in self._last_index.items()

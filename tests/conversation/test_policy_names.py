@@ -3,7 +3,7 @@
 import pytest
 from click import Context
 
-from minutebook import CompactionManager, Conversation, ModelInfo
+from minutebook import CompactionManager, Conversation, ModelInfo, TokenBudgetManager
 from minutebook.cli.main import cli
 from minutebook.compaction import strategy_names
 from minutebook.conversation.config import ManagerConfig
@@ -11,12 +11,16 @@ from minutebook.conversation.policy import MANAGERS, manager_from_texts, manager
 from minutebook.dsl import compile_agents
 from minutebook.dsl.flow_strategy import strategy_of
 from minutebook.errors import InvalidSetting
+from minutebook.history.budget import PRESETS
 from minutebook.service.config.loader import load_config
 from minutebook.service.config.schema import ServiceConfig
 
 MODEL = ModelInfo("small", max_input_tokens=2_000)
-NEEDED = {"active_tools": {"active": ["search"]}, "token_budget": {"max_tokens": 900}}
-AS_TEXT = {"active_tools": ":search", "token_budget": ":900"}
+NEEDED = {
+    "active_tools": {"active": ["search"]},
+    **{name: {"max_tokens": 900} for name in ["token_budget", *PRESETS]},
+}
+AS_TEXT = {"active_tools": ":search", **dict.fromkeys(["token_budget", *PRESETS], ":900")}
 MANAGER_NAMES = ["retention", *MANAGERS]
 PROGRAM = """
 model main = openai/gpt-4o
@@ -55,6 +59,18 @@ def test_a_manager_is_the_same_by_its_name_everywhere(name, tmp_path):
 
     assert in_code == in_yaml == on_the_line
     assert name in policy_names(ServiceConfig())
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_name_of_a_preset_is_the_token_budget_with_that_preset(preset):
+    manager = manager_from_texts([f"{preset}:900"], None)
+
+    assert (
+        manager
+        == TokenBudgetManager(900, preset=preset)
+        == manager_from_texts([f"token_budget:900,preset={preset}"], None)
+    )
+    assert compile_agents(PROGRAM.format(name=preset)).agent("a").history.strategy == preset
 
 
 @pytest.mark.parametrize("name", strategy_names())

@@ -138,6 +138,7 @@ GOOD: dict[str, str] = {
     "colons in agents": agent('description: "x"', "history: truncate", "timeout: 3 seconds"),
     "history summarize": agent("history summarize"),
     "history truncate": agent("history truncate"),
+    "a preset as history": agent("history quality"),
     "history turns": agent("history turns"),
     "history hybrid": agent("history hybrid"),
     "history none": agent("history none"),

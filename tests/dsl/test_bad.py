@@ -80,7 +80,8 @@ def test_it_says_what_was_probably_meant(name, suggestion):
 def test_an_unknown_strategy_that_is_like_none_gets_the_list_of_those_there_are():
     found, _ = errors_of(marked(BAD["an unknown strategy"][1])[0])
 
-    assert found[0].message == ("no history strategy 'banana'; choose one of summarize, truncate, turns, hybrid, none")
+    names = "summarize, truncate, turns, hybrid, balanced, economy, quality, none"
+    assert found[0].message == f"no history strategy 'banana'; choose one of {names}"
 
 
 def test_one_error_for_each_broken_definition_is_reported_at_once():

@@ -109,6 +109,18 @@ def test_the_window_of_the_program_reaches_the_trigger():
     assert not large.instances[0].compactor.folds
 
 
+def test_the_history_of_an_agent_may_be_a_preset_of_the_token_budget():
+    program = SOLO + "    history economy\npolicy compaction:\n    target: 0.4\n"
+
+    _, workflow = played(program, ScriptedModel(otherwise="Yes."), *[PAGE * 150] * 6)
+
+    requests = [request.messages for request in workflow.provider.requests]
+    assert len(requests[-1]) < 12
+    assert requests[-1][0]["content"] == "Be brief."
+    assert requests[-1][-1]["content"] == PAGE * 150
+    assert workflow.instances[0].compactor is None
+
+
 def test_an_agent_goes_on_with_its_conversation():
     _, workflow = played(SOLO, ScriptedModel("Hello.", "Ann."), "I am Ann.", "Who am I?")
 

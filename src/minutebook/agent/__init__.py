@@ -24,6 +24,6 @@ _EXPORTS = {
     "runner": ("ConversationRunner", "StoredConversation", "StoredRecord"),
     "summarizer": ("ModelSummarizer",),
     "telemetry": ("OpenTelemetry",),
-    "toolbox": ("builtin_tools",),
+    "toolbox": ("builtin_tools", "recall"),
 }
 __all__, __getattr__, __dir__ = exports(__name__, _EXPORTS)

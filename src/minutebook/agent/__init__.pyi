@@ -45,6 +45,7 @@ from minutebook.agent.telemetry import (
 )
 from minutebook.agent.toolbox import (
     builtin_tools as builtin_tools,
+    recall as recall,
 )
 
 __all__ = [
@@ -74,4 +75,5 @@ __all__ = [
     "Usage",
     "ViewBuilt",
     "builtin_tools",
+    "recall",
 ]

@@ -313,6 +313,7 @@ class AgentRun(Generic[Out]):
             deadline=runner.deadline,
             bus=self.bus,
             next_tokens=self._next_tokens,
+            record=self.recorder.conversation,
         )
         tools = [self.prompt_message.rendered.tool(call.name) for call in calls]
         if self.stored_record is not None and any(tool is not None and not tool.idempotent for tool in tools):

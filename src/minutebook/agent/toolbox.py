@@ -10,14 +10,18 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from minutebook.agent.mcp import BuiltinTools, McpProcess, McpServer, PythonFunction, ToolOrigin, ToolRef, ToolServer
 from minutebook.errors import InvalidSetting, ToolValidationError
-from minutebook.prompt.tools import AnyTool, Tool, tool
+from minutebook.prompt.tools import AnyTool, Tool, ToolContext, tool
+from minutebook.record.message import text_of
 
 MAX_FILE_CHARACTERS: Final = 200_000
 """Maximum characters of a file that the model gets."""
+RECALLED_CHARACTERS: Final = 8_000
+"""Maximum characters of an earlier message that the model gets per call of `recall`."""
 
 BUILTINS: Final[Mapping[str, tuple[str, ...]]] = {
     "clock": ("current_time",),
     "files": ("list_directory", "read_file"),
+    "recall": ("recall",),
 }
 """The name of a builtin → the names of its tools."""
 
@@ -31,6 +35,8 @@ def builtin_tools(name: str, *, root: Path, hidden: Collection[Path] = ()) -> Se
     match name:
         case "clock":
             functions: tuple[Callable[..., Any], ...] = (current_time,)
+        case "recall":
+            functions = (recall,)
         case "files":
             functions = _file_functions(root.resolve(), hidden)
         case _:
@@ -41,6 +47,25 @@ def builtin_tools(name: str, *, root: Path, hidden: Collection[Path] = ()) -> Se
 def current_time() -> str:
     """The current date and time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def recall(
+    message: Annotated[int, "the number of the message, as its marker says"],
+    page: Annotated[int, "the part of a long text, from 1"] = 1,
+    *,
+    context: ToolContext,
+) -> str:
+    """Return the text of an earlier message that was cleared or clipped, such as "[cleared: 5000 characters, message 12]"."""
+    if not 0 <= message < len(context.record):
+        raise ToolValidationError(f"there is no message {message}; the numbers are 0 to {len(context.record) - 1}.")
+    text = text_of(context.record[message])
+    pages = max(1, -(-len(text) // RECALLED_CHARACTERS))
+    if not 1 <= page <= pages:
+        raise ToolValidationError(f"there is no page {page}; message {message} has {pages}.")
+    part = text[(page - 1) * RECALLED_CHARACTERS : page * RECALLED_CHARACTERS]
+    if not part:
+        return f"[message {message} has no text]"
+    return part if pages == 1 else f"{part}\n[page {page} of {pages} of message {message}]"
 
 
 def _file_functions(root: Path, hidden: Collection[Path]) -> tuple[Callable[..., Any], ...]:

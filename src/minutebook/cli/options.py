@@ -261,7 +261,8 @@ def manager_options(function: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="NAME[:K=V,…]",
         help="History manager: passthrough, sliding_window, turn_window, tool_result_truncator, tool_result_clearer, "
-        "tool_stripper, active_tools, token_budget or retention. Can be repeated; managers are applied in order. "
+        "tool_stripper, active_tools, token_budget, its presets balanced, economy and quality, or retention. "
+        "Can be repeated; managers are applied in order. "
         "Example: --manager tool_result_clearer --manager sliding_window:window_size=20,slack=10",
     )
     return managers(limit(function))

@@ -30,7 +30,7 @@ from minutebook.conversation.config import (
 )
 from minutebook.conversation.retention import PruningDecision, RetentionManager, retention_manager
 from minutebook.errors import InvalidSetting, MissingSetting, UnknownName, one_of
-from minutebook.history.budget import TokenBudgetManager
+from minutebook.history.budget import PRESETS, TokenBudgetManager
 from minutebook.history.compose import (
     ComposedManager,
     PassthroughManager,
@@ -54,13 +54,15 @@ MANAGERS: Final[Mapping[str, type]] = {
     "tool_result_truncator": ToolResultTruncator,
     "tool_stripper": ToolStripper,
     "turn_window": TurnWindowManager,
+    **dict.fromkeys(PRESETS, TokenBudgetManager),
 }
 _DEFAULT_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "sliding_window": {"window_size": 40},
     "turn_window": {"turns": 5},
+    **{preset: {"preset": preset} for preset in PRESETS},
 }
-"""Values of required settings for managers that are named without them."""
-_BUDGETED: Final = frozenset({RETENTION, TOKEN_BUDGET})
+"""Values of settings for managers that are named without them. `economy` is `token_budget` with that preset."""
+_BUDGETED: Final = frozenset({RETENTION, TOKEN_BUDGET, *PRESETS})
 """Managers whose policies have a budget: by default the model's input limit."""
 _ANY_MODEL: Final = ModelInfo("any")
 
@@ -333,8 +335,10 @@ def manager_from_texts(texts: Sequence[str], max_tokens: int | None) -> HistoryM
         ManagerConfig("passthrough" if max_tokens is None else TOKEN_BUDGET),
     )
     for config in configs:
-        if config.name == TOKEN_BUDGET and max_tokens is None and "max_tokens" not in config.settings:
-            raise MissingSetting("the limit of token_budget", "write a number of tokens, such as token_budget:32000")
+        is_budget = MANAGERS.get(config.name) is TokenBudgetManager
+        if is_budget and max_tokens is None and "max_tokens" not in config.settings:
+            advice = f"write a number of tokens, such as {config.name}:32000"
+            raise MissingSetting(f"the limit of {config.name}", advice)
     return composed([manager_of(config, max_tokens, _ANY_MODEL) for config in configs])
 
 

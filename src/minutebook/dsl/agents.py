@@ -14,7 +14,7 @@ from uuid import UUID
 from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.events import RunEvent
 from minutebook.agent.limits import Deadline
-from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta
+from minutebook.agent.messages import ModelReply, ModelRequest, OnDelta, TextDelta, ToolsAndSchema
 from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
 from minutebook.agent.summarizer import ModelSummarizer
@@ -23,11 +23,14 @@ from minutebook.compaction.manager import CompactionManager
 from minutebook.compaction.registry import SETTING_FIELDS
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer, is_summary
-from minutebook.dsl.flow_strategy import FlowSummarizer, strategy_of
+from minutebook.dsl.flow_strategy import PRESET_SETTINGS, FlowSummarizer, budget_manager_of, strategy_of
 from minutebook.dsl.models import Adapters, with_retry_policy
 from minutebook.dsl.spec import INPUT, AgentSpec, RetrySpec, WorkflowSpec
 from minutebook.errors import DeadlineExceeded, InvalidSetting
+from minutebook.history.budget import PRESETS
+from minutebook.history.protocol import HistoryManager
 from minutebook.prompt.markdown import text_in_prompt
+from minutebook.prompt.template import Prompt
 from minutebook.prompt.tools import AnyTool, Tool, ToolContext, ToolResult
 from minutebook.record.message import is_result, text_of
 from minutebook.record.transcript import Transcript
@@ -192,19 +195,21 @@ class AgentInstance:
             raise InvalidSetting(f"the input of agent {agent.name!r}", value, expected)
         handover = HandoverAdapter(self.adapter)
         tools = [*await self.pool.toolbox.tools(agent.tools), *_helper_tools(self, handover, events)]
+        prompt = text_prompt(
+            agent.name,
+            spec.prompt(agent.instruction).fill(values),
+            tools,
+            spec.output_type(agent.produces) if agent.produces else None,
+        )
         runner = ConversationRunner(
             adapter=handover if agent.delegate else self.adapter,
-            prompt=text_prompt(
-                agent.name,
-                spec.prompt(agent.instruction).fill(values),
-                tools,
-                spec.output_type(agent.produces) if agent.produces else None,
-            ),
+            prompt=prompt,
             session=self.session,
             request=f"{shared_summary}\n\n{request}" if shared_summary else request,
             conversation=self.conversation,
             deadline=self._deadline(deadline),
             compactor=self.compactor,
+            history_manager=self._manager(prompt),
             max_output_attempts=OUTPUT_ATTEMPTS,
         )
 
@@ -213,6 +218,19 @@ class AgentInstance:
 
         response = await runner.run(emit, streaming=events.streaming)
         return response.output
+
+    def _manager(self, prompt: Prompt[Any]) -> HistoryManager | None:
+        """The manager of a history that is a preset of the token budget."""
+        if self.agent.history is None or self.agent.history.strategy not in PRESETS:
+            return None
+        rendered = prompt.render(session=self.session, native_output=self.adapter.native_output)
+        tools = ToolsAndSchema(rendered, strict_tools=self.adapter.strict_tools)
+        return budget_manager_of(
+            self.agent.history,
+            self.pool.spec.compaction,
+            self.pool.room(self.agent.model),
+            tools.tokens(self.adapter.counter),
+        )
 
     def shared_summary(self) -> str:
         """The summary of the compacted part of the conversation, if the policy shares it with helpers."""
@@ -275,8 +293,8 @@ class AgentPool:
         return with_retry_policy(self._adapters[model], retry)
 
     def compactor(self, agent: AgentSpec, session: Session) -> CompactionManager | None:
-        """The compaction manager for one conversation of an agent; None if the agent keeps its whole history."""
-        if agent.history is None:
+        """The compaction manager for one conversation of an agent; None if no strategy compacts its history."""
+        if agent.name not in self._strategies:
             return None
         model = self.spec.model(agent.model)
         info = self._model_info(agent.model)
@@ -333,7 +351,9 @@ class AgentPool:
         strategies: dict[str, HistoryStrategy] = {}
         used_settings: set[str] = set()
         for agent in self.spec.agents:
-            if agent.history is not None:
+            if agent.history is not None and agent.history.strategy in PRESETS:
+                used_settings |= PRESET_SETTINGS
+            elif agent.history is not None:
                 strategies[agent.name], used_by_strategy = strategy_of(agent.history, policy)
                 used_settings |= used_by_strategy
         for name in SETTING_FIELDS:
@@ -361,6 +381,10 @@ class AgentPool:
             max_input_tokens=min(_MAX_CHUNK_TOKENS, window * 3 // 4),
             tool_details=True,
         )
+
+    def room(self, model: str) -> int:
+        """Maximum tokens of a request to a model of the program."""
+        return self._model_info(model).room(reply_tokens=self.spec.model(model).max_tokens)
 
     def _model_info(self, model: str) -> ModelInfo:
         spec = self.spec.model(model)

@@ -89,7 +89,7 @@ class _Compiler:
     def _history(self, name: t.Name | None) -> s.HistorySpec | None:
         if name is None or name.text == NO_STRATEGY:
             return None
-        if name.text in self.scope.known.strategies:
+        if name.text in self.scope.known.histories:
             return s.HistorySpec(strategy=name.text)
         return s.HistorySpec(flow=name.text)
 

@@ -2,15 +2,20 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from minutebook.compaction.registry import SETTING_FIELDS, strategy_with_settings, with_settings
 from minutebook.compaction.strategy import CompactionInput, HistoryStrategy
 from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer, SummaryRequest, paragraphs, summarize_in_chunks
 from minutebook.dsl.spec import CompactionSpec, HistorySpec
+from minutebook.history.budget import TokenBudgetManager
+from minutebook.history.protocol import HistoryManager
 from minutebook.prompt.markdown import text_in_prompt
 from minutebook.record.fold import Fold
+
+if TYPE_CHECKING:
+    from minutebook.history.budget.manager import Preset
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,18 @@ class FlowSummarizer:
 
         parts = paragraphs(request.messages, tool_details=True) or ["(There is no text.)"]
         return await summarize_in_chunks(parts, request, write, max_chunk_tokens=self._max_chunk_tokens)
+
+
+PRESET_SETTINGS: Final = frozenset({"trigger", "target"})
+"""The settings of `policy compaction` that a preset of the token budget uses."""
+
+
+def budget_manager_of(history: HistorySpec, policy: CompactionSpec, max_tokens: int, reserve: int) -> HistoryManager:
+    """The token budget of a history that is a preset, with the policy's settings."""
+    settings: dict[str, Any] = {name: getattr(policy, name) for name in PRESET_SETTINGS}
+    given = {name: value for name, value in settings.items() if value is not None}
+    preset = cast("Preset", history.strategy)
+    return TokenBudgetManager(max_tokens, preset, reserve=min(reserve, max_tokens - 1), **given)
 
 
 def strategy_of(history: HistorySpec, policy: CompactionSpec) -> tuple[HistoryStrategy, set[str]]:

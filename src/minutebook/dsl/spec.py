@@ -128,6 +128,7 @@ class HistorySpec:
     """The strategy that compacts an agent's history, or the flow that writes its summaries."""
 
     strategy: str | None = None
+    """The name of a strategy, or a preset of the token budget."""
     flow: str | None = None
 
 

@@ -7,7 +7,7 @@ these references possible after a cut, at a few percent of the budget.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from math import log, log1p
 from textwrap import shorten
@@ -27,16 +27,24 @@ _LESS_SPECIFIC_NAME: Final = re.compile(
     r"|\b_*[a-zA-Z]+(?:_+[a-zA-Z0-9]+)+|[a-zA-Z]+(?:-[a-zA-Z0-9]+)+"
 )
 """Dotted names, class names, dates, constants and hyphenated words. They are listed too, after those of `NAME`."""
-_RUN: Final = re.compile(r"[\w.+@/:$-]{3,}")
+_RUN: Final = re.compile(r"[\w.+@/-]{3,}")
 """A run of characters that can be part of a name. Every name is within one run."""
+_NAMELESS: Final = re.compile(r"[^\w]*(?:[^\W\d_][^\W\d_A-Z]*|\d{1,3})?[^\w]*")
+"""A word without a name: letters or a short number, with punctuation."""
 LIST_TEXT: Final = "[Names from earlier messages that are left out: {}]"
 _MAX_NAME: Final = 120
 """Longer matches, such as encoded data, are not names."""
 _AGE_UNIT: Final = 20
 """Number of messages that count as one step of age in the rank of a name."""
+_MAX_SEARCHED: Final = 50_000
+"""Maximum characters of a message that are searched for names: half of them at its start, half at its end."""
+_RANKED_PER_TOKEN: Final = 2
+"""Number of names that are kept for the next list, per token of the list. Without a limit, a list would take time in
+proportion to the record."""
+_BATCH: Final = 40
+"""Number of names of a list whose tokens are counted at once."""
 _MIN_TOKENS: Final = 40
 """A shorter list is not worth a message."""
-_LOGARITHMS: Final = [log(max(count, 1)) for count in range(257)]
 
 
 def full_text(message: Message) -> str:
@@ -70,30 +78,41 @@ class MessageNames:
         self.source = source
         self._names: list[frozenset[str]] = []
         """The names of each message."""
-        self._names_of_run: dict[str, tuple[str, ...]] = {}
-        self._words: set[str] = set()
-        """Runs without a name."""
+        self._names_of_word: dict[str, tuple[str, ...]] = {}
+        """The names in each word, which ends at white space. Words repeat, so most of a text is only split."""
+        self._nameless: set[str] = set()
+        """Words without a name."""
 
     def of(self, index: int) -> frozenset[str]:
         """The names in the message at this index."""
         self.read(index + 1)
         return self._names[index]
 
-    def read(self, end: int, max_messages: int | None = None) -> None:
-        """Search the messages before `end` that were not searched yet, at most this many."""
-        start = len(self._names)
-        for unread in range(start, end if max_messages is None else min(end, start + max_messages)):
-            self._names.append(self.within(self.source[unread]))
+    def read(self, end: int, max_length: int | None = None) -> None:
+        """Search the messages before `end` that were not searched yet, until this many characters were searched."""
+        length = 0
+        for unread in range(len(self._names), end):
+            if max_length is not None and length > max_length:
+                break
+            text = full_text(self.source[unread])
+            length += len(text)
+            self._names.append(self._within(text))
 
     def within(self, message: Message) -> frozenset[str]:
         """The names in any message."""
-        runs = set(_RUN.findall(full_text(message))) - self._words
-        for run in runs - self._names_of_run.keys():
-            if names := _names_of_run(run):
-                self._names_of_run[run] = names
-            else:
-                self._words.add(run)
-        return frozenset(chain.from_iterable(map(self._names_of_run.__getitem__, runs - self._words)))
+        return self._within(full_text(message))
+
+    def _within(self, text: str) -> frozenset[str]:
+        names_of_word = self._names_of_word
+        words = set(_searched(text).split()).difference(self._nameless)
+        # `difference` takes a dict as it is: the difference to its keys would read all of them.
+        new_words = words.difference(names_of_word)
+        for word in new_words:
+            if not _NAMELESS.fullmatch(word) and (names := _names_of_word(word)):
+                names_of_word[word] = names
+        nameless = new_words.difference(names_of_word)
+        self._nameless |= nameless
+        return frozenset(chain.from_iterable(map(names_of_word.__getitem__, words.difference(nameless))))
 
 
 class NameRanking:
@@ -112,7 +131,13 @@ class NameRanking:
         """Number of messages of the user or the model that have the name."""
         self._form_values: dict[str, float] = {}
         """The part of the rank that depends on the text of the name alone."""
-        self._tokens: dict[str, int] = {}
+
+    def __copy__(self) -> "NameRanking":
+        ranking = NameRanking(self.message_names)
+        ranking._end = self._end
+        for name in ("_last_index", "_counts", "_written", "_form_values"):
+            setattr(ranking, name, getattr(self, name).copy())
+        return ranking
 
     def _extend(self, end: int) -> None:
         for index in range(self._end, end):
@@ -124,44 +149,70 @@ class NameRanking:
         self._end = max(self._end, end)
 
     def list_message(self, shown: set[str], end: int, max_tokens: int, counter: TokenCounter) -> Message | None:
-        """The message with the best names of the messages before `end` that are not `shown`; None if it is too short."""
+        """The message with the best names of the messages before `end` that are not `shown`; None if it is too short.
+
+        The names that are ranked last are forgotten.
+        """
         if max_tokens < _MIN_TOKENS:
             return None
         self._extend(end)
+        ranked = self._ranked(end)
+        self._forget(ranked[_RANKED_PER_TOKEN * max_tokens :])
         listed: list[str] = []
-        tokens_left, compound_names = max_tokens - counter.message(_list_of(())), ""
-        for name in self._ranked(self._last_index.keys() - shown, end):
-            if tokens_left < 2:
-                break
-            tokens = self._tokens.get(name) or self._tokens.setdefault(name, counter.count(f" {name}"))
-            if tokens <= tokens_left and name not in compound_names:
-                listed.append(name)
-                tokens_left -= tokens
-                compound_names += f"{name} " if "/" in name or "." in name else ""
+        tokens_left = max_tokens - counter.message(_list_of(()))
+        names = _without_parts(name for name in ranked if name not in shown)
+        while tokens_left > 0 and (batch := list(islice(names, _BATCH))):
+            tokens = counter.count(f" {' '.join(batch)}")
+            listed += batch[: len(batch) * tokens_left // tokens]
+            tokens_left -= tokens
         while listed and counter.message(_list_of(listed)) > max_tokens:  # tokens of a text are not quite additive
             del listed[-max(1, len(listed) // 50) :]
         return _list_of(listed) if listed else None
 
-    def _ranked(self, names: set[str], end: int) -> list[str]:
-        ages = [log1p((end - index) / _AGE_UNIT) for index in range(end)]
-        last_index, counts, written, values = self._last_index, self._counts, self._written, self._form_values
+    def _ranked(self, end: int) -> list[str]:
+        """The names, the best first."""
+        counts, written, values = self._counts, self._written, self._form_values
+        for name in set(self._last_index).difference(values):
+            values[name] = _form_value(name)
+        ranks = [
+            (
+                log1p((end - index) / _AGE_UNIT)
+                - values[name]
+                - log(counts[name])
+                - (2 + log(written[name] + 1) if name in written else 0),
+                name,
+            )
+            for name, index in self._last_index.items()
+        ]
+        ranks.sort()
+        return [name for _, name in ranks]
+
+    def _forget(self, names: Sequence[str]) -> None:
         for name in names:
-            if name not in values:
-                values[name] = _form_value(name)
+            for values in (self._last_index, self._counts, self._written, self._form_values):
+                values.pop(name, None)
 
-        def rank(name: str) -> tuple[float, str]:
-            value = values[name] + _LOGARITHMS[min(counts[name], 256)] - ages[last_index[name]]
-            if times_written := written.get(name):
-                value += 2 + _LOGARITHMS[min(times_written + 1, 256)]
-            return -value, name
 
-        return sorted(names, key=rank)
+def _without_parts(names: Iterable[str]) -> Iterator[str]:
+    """The names that are not part of an earlier path or dotted name."""
+    compound_names = ""
+    for name in names:
+        if name not in compound_names:
+            compound_names += f"{name} " if "/" in name or "." in name else ""
+            yield name
 
 
 def frequent_names(text: str, max_length: int) -> str:
     """The most frequent names in a text, in at most this many characters."""
-    names = (name for name, _ in Counter(NAME.findall(text)).most_common() if len(name) <= _MAX_NAME)
-    return shorten(" ".join(islice(names, max_length // 5)), max_length, placeholder="")
+    runs = (run for run, _ in Counter(_RUN.findall(_searched(text))).most_common() if not _NAMELESS.fullmatch(run))
+    names = (name for run in runs for name in NAME.findall(run) if len(name) <= _MAX_NAME)
+    return shorten(" ".join(dict.fromkeys(islice(names, max_length // 5))), max_length, placeholder="")
+
+
+def _searched(text: str) -> str:
+    if len(text) <= _MAX_SEARCHED:
+        return text
+    return f"{text[: _MAX_SEARCHED // 2]}\n{text[-_MAX_SEARCHED // 2 :]}"
 
 
 def _form_value(name: str) -> float:
@@ -169,11 +220,18 @@ def _form_value(name: str) -> float:
     return ("/" in name) - log(len(name) / 3 + 1.5) - (0.0 if is_specific else 1.5)
 
 
-def _names_of_run(run: str) -> tuple[str, ...]:
-    if run.isalpha() and (run.islower() or run[1:].islower()):  # a word
-        return ()
-    names = {run} if NAME.fullmatch(run) else {*NAME.findall(run), *_LESS_SPECIFIC_NAME.findall(run)}
-    names |= {name.rpartition("/")[2] for name in names if "/" in name}
+def _names_of_word(word: str) -> tuple[str, ...]:
+    names: set[str] = set()
+    for found in _RUN.findall(word):
+        run = found.rstrip(".-+/@").lstrip("/+@-")
+        if NAME.fullmatch(run):
+            names.add(run)
+        elif run.isidentifier():  # searching it for parts would find nothing else
+            if _LESS_SPECIFIC_NAME.fullmatch(run):
+                names.add(run)
+        elif not _NAMELESS.fullmatch(run):
+            names.update(NAME.findall(run), _LESS_SPECIFIC_NAME.findall(run))
+    names.update([name.rpartition("/")[2] for name in names if "/" in name])
     return tuple(name for name in names if 2 < len(name) <= _MAX_NAME)
 
 

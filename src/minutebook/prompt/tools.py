@@ -36,6 +36,7 @@ from minutebook.history.protocol import EventBus, SessionProtocol
 from minutebook.prompt.parse import parse_arguments
 from minutebook.prompt.schema import json_schema, json_text, tool_value_text
 from minutebook.prompt.visibility import SectionPath, SectionVisibility
+from minutebook.record.message import Message
 
 if TYPE_CHECKING:
     from minutebook.prompt.template import Prompt, RenderedPrompt
@@ -67,6 +68,8 @@ class ToolContext:
     """The provider's id of the call."""
     next_tokens: Callable[[], int] | None = None
     """Counts the tokens that the next model call would send: the messages and the tools."""
+    record: Sequence[Message] = ()
+    """All messages of the conversation, also those that the view of the model call leaves out."""
 
 
 Result = TypeVar("Result")

@@ -99,6 +99,7 @@ class AsyncConversation(ConversationCalls):
                 name=policy,
             ),
         )
+        self._policy.check_system(system)
         self._owns_store = not isinstance(store, ConversationStore)
         self.provider: Provider = provider or self._policy.provider
 

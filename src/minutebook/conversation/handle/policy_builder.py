@@ -1,6 +1,7 @@
 """Builds the policy of a conversation from the arguments of `Conversation`."""
 
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
@@ -19,6 +20,21 @@ from minutebook.record.message import Provider
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo, model_info
 from minutebook.wire.chat import json_bytes
+
+
+class SystemTooLong(UserWarning):
+    """The system message of a conversation leaves no room in its budget: its views will raise `CannotFit`."""
+
+    def __init__(self, tokens: int, max_tokens: int) -> None:
+        super().__init__(tokens, max_tokens)
+        self.tokens = tokens
+        self.max_tokens = max_tokens
+
+    def __str__(self) -> str:
+        return (
+            f"the system message has {self.tokens:,} tokens, but a view may have {self.max_tokens:,}; "
+            "shorten it or raise max_tokens"
+        )
 
 
 class PolicyBuilder:
@@ -60,6 +76,14 @@ class PolicyBuilder:
     def provider(self) -> Provider:
         """The provider of the model, whose rules the views satisfy."""
         return "anthropic" if self.model.provider == "anthropic" else "openai"
+
+    def check_system(self, system: str | None) -> None:
+        """Warn if a new conversation with this system message could have no view."""
+        if system is None or self.max_tokens is None or len(system.encode(errors="replace")) < self.max_tokens:
+            return  # a token has at least one byte, so a short text need not be counted
+        tokens = self.counter.message({"role": "system", "content": system})
+        if tokens >= self.max_tokens:
+            warnings.warn(SystemTooLong(tokens, self.max_tokens), stacklevel=4)
 
     def tool_tokens(self, tools: Sequence[Any]) -> int:
         """The tokens of tool definitions.

@@ -10,6 +10,7 @@ from minutebook.dsl.checks.flows import actions_in
 from minutebook.dsl.checks.scope import NO_STRATEGY, Scope, modifier, names_in, properties
 from minutebook.dsl.diagnostics import errors_in
 from minutebook.dsl.spec import INPUT, placeholders
+from minutebook.history.budget import PRESETS
 
 
 def check_agent(node: t.AgentDef, scope: Scope) -> None:
@@ -236,6 +237,7 @@ STRATEGY_SETTINGS: Final = {
     "hybrid": _ALL_SETTINGS,
     "truncate": frozenset({"trigger", "target", "keep_turns"}),
     "turns": frozenset({"trigger", "keep_turns", "model", "share"}),
+    **dict.fromkeys(PRESETS, frozenset({"trigger", "target"})),
 }
 """Strategy → the settings that it uses; other registered strategies may use any."""
 FLOW_SETTINGS: Final = _ALL_SETTINGS - {"model"}

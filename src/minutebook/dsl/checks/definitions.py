@@ -216,12 +216,12 @@ def _check_policy(node: t.PolicyDef, scope: Scope) -> None:
 
 def check_strategy(name: t.Name, scope: Scope) -> None:
     """Check the name of a history strategy, or of a flow with one parameter, the text to summarize."""
-    if name.text in scope.known.strategies or name.text == NO_STRATEGY:
+    if name.text in scope.known.histories or name.text == NO_STRATEGY:
         return
     flow = scope.tables["flow"].get(name.text)
     if flow is None:
         flows = [flow_name for flow_name, node in scope.tables["flow"].items() if len(node.parameters) == 1]
-        scope.add_unknown("strategy", name, [*scope.known.strategies, NO_STRATEGY, *flows], "history strategy")
+        scope.add_unknown("strategy", name, [*scope.known.histories, NO_STRATEGY, *flows], "history strategy")
     elif len(flow.parameters) != 1:
         message = f"flow {name.text!r} has {len(flow.parameters)} parameters; a flow for `history` must have one"
         scope.collector.add("arguments", name.at, message)

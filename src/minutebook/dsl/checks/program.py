@@ -58,6 +58,6 @@ def _check_unused(program: t.Program, scope: Scope) -> None:
             if (kind, name) not in scope.used_definitions and not is_default_policy:
                 scope.collector.add("unused", node.name.at, f"nothing uses {kind} {name!r}")
     for name, node in scope.tables["flow"].items():
-        if name in scope.known.strategies or name == NO_STRATEGY:
+        if name in scope.known.histories or name == NO_STRATEGY:
             message = f"`history {name}` refers to the strategy, not to this flow; rename the flow"
             scope.collector.add("shadowed", node.name.at, message)

@@ -9,6 +9,7 @@ from minutebook.compaction.registry import BUILTIN_STRATEGIES
 from minutebook.dsl import syntax as t
 from minutebook.dsl.diagnostics import DiagnosticCollector
 from minutebook.errors import closest
+from minutebook.history.budget import PRESETS
 
 STRATEGIES: Final = tuple(BUILTIN_STRATEGIES)
 """The history strategies of minutebook."""
@@ -39,9 +40,15 @@ class KnownNames:
     """The names that a program may use without defining them."""
 
     strategies: Collection[str] = STRATEGIES
+    """The strategies that `history` may name, besides the presets of the token budget."""
     externals: Collection[str] = ()
     """Prefixes of the names of tools that are supplied at run time: `mcp` for `mcp.read_file`."""
     builtins: Collection[str] = tuple(BUILTINS)
+
+    @property
+    def histories(self) -> Collection[str]:
+        """The names that `history` may use without a definition."""
+        return (*self.strategies, *PRESETS)
 
 
 @dataclass

@@ -1,5 +1,5 @@
 """The recommended manager: views within a token budget. Start with `manager`, then `view`."""
 
-from minutebook.history.budget.manager import TokenBudgetManager
+from minutebook.history.budget.manager import PRESETS, TokenBudgetManager
 
-__all__ = ["TokenBudgetManager"]
+__all__ = ["PRESETS", "TokenBudgetManager"]

@@ -20,8 +20,8 @@ from minutebook.record.transcript import Transcript
 if TYPE_CHECKING:
     from minutebook.history.budget.manager import TokenBudgetManager
 
-_MESSAGES_READ: Final = 4
-"""Number of messages that are searched for names per new message, so that a cut does not have to search all."""
+_SEARCHED_PER_TOKEN: Final = 12
+"""Characters that are searched for names per token of a new message, so that a cut does not have to search all."""
 _DROP_FACTOR: Final = 0.8
 """Factor of the target for a cut that drops messages. Such a cut invalidates the prompt cache from the first user message
 on, so it should be rare. Measured on recorded agent sessions, the lower target costs less at the same recall."""
@@ -97,8 +97,8 @@ class BudgetView(IncrementalView):
             self._tokens += tokens
             self._record_tokens += tokens
             self.seen = index + 1
-            if self._settings.names and self._tokens > self._threshold // 2:
-                self._message_names.read(self.seen, _MESSAGES_READ)
+            if self._settings.names and self._tokens > self._threshold * 3 // 4:
+                self._message_names.read(self.seen, _SEARCHED_PER_TOKEN * tokens)
             if self._awaits_answer(index):
                 if self.generation and self._settings.clip and is_result(message) and not self.preserved.last_count:
                     self._clip_new_results()
@@ -198,7 +198,7 @@ class BudgetView(IncrementalView):
             self.indexes.copy(),
             self._message_tokens.copy(),
         )
-        view._account = copy(self._account)
+        view._account, view._ranking = copy(self._account), copy(self._ranking)
         view._cut()
         view._require_fit()
         return view

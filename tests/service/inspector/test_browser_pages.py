@@ -1,9 +1,7 @@
 """Timeline, treemap, heaviest, what if, folds, branches, diff and share in a real browser."""
 
 import asyncio
-import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -17,15 +15,6 @@ from tests.service.inspector.test_more_pages import folded_store
 
 pytestmark = pytest.mark.browser
 NAMES = ("timeline", "treemap", "heaviest", "whatif", "folds", "branches", "diff", "share")
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """The folder of the screenshots: $MINUTEBOOK_PICTURES, if it is set."""
-    folder = os.environ.get("MINUTEBOOK_PICTURES")
-    path = Path(folder) if folder else tmp_path_factory.mktemp("pictures")
-    path.mkdir(exist_ok=True)
-    return path
 
 
 @pytest.fixture

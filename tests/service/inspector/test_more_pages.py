@@ -53,6 +53,8 @@ def pages(tmp_path_factory):
 
 
 def address_of(pages, words):
+    while "still reading" in pages.get("/").text:
+        pass
     return re.findall(r'href="(/c/[^"?#]+)', pages.get("/", params={"q": words}).text)[0]
 
 

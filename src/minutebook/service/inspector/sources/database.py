@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from minutebook.conversation.agent_call import PLAN_KIND
 from minutebook.conversation.requests import read_requests
 from minutebook.errors import ConversationNotFound, RequestRefused
+from minutebook.planning.plan_snapshot import plans_of
 from minutebook.record.message import Message
-from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold, title_of
+from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold, StoredPlan, title_of
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, start_replay
 from minutebook.service.inspector.source import (
     BranchNode,
@@ -204,12 +206,20 @@ class StoreSource:
             version=header.version,
             origin=None if header.origin is None else (header.origin.conversation, header.origin.position),
             is_replay=not requests,
+            plan=await self._plan(header.id),
         )
         if not requests:
             start_replay(conversation, self._policy)
             return conversation
         await asyncio.to_thread(_add_requests, conversation, requests)
         return conversation
+
+    async def _plan(self, conversation_id: str) -> StoredPlan | None:
+        documents = (await self._store.documents(conversation_id, PLAN_KIND, limit=1)).items
+        if not documents:
+            return None
+        plans, histories = plans_of(documents[0].body)
+        return StoredPlan(plans[-1] if plans else None, histories) if plans or histories else None
 
     async def branches(self, conversation_id: str) -> Sequence[BranchNode]:
         await self._header(conversation_id)

@@ -131,7 +131,7 @@ def require_harmless(page, address):
 
 def visit_hostile(visit, folder, count):
     """Open every conversation, all of its messages and its exported file; return how many there were."""
-    pages = ("treemap?by=file", "heaviest", "diff", "share")
+    pages = ("timeline", "treemap?by=tool", "treemap?by=file", "heaviest", "diff")
     with inspecting(*sorted(folder.iterdir()), max_tokens=3_000) as (url, first_path):
         opened, exported = visit(url), visit("file://")
         page = opened.open(f"{url}{first_path}")

@@ -48,7 +48,7 @@ async def show_what_if(
     )
     values: dict[str, Any] = {"problem": "", "runs": None, "spans": [], "current": data.request(r)}
     try:
-        futures = [start_run(data, today), start_run(data, choice)]
+        futures = [start_run(source.name, data, item) for item in (today, choice)]
         values |= await _results(data, futures, r)
     except MinutebookError as error:
         values["problem"] = str(error)

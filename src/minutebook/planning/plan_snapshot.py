@@ -5,6 +5,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from minutebook.history.protocol import SessionProtocol
+from minutebook.planning.plan import Plan
 from minutebook.planning.setup import PLAN_SLICES, install_history, install_plan
 from minutebook.planning.task_history import TaskHistory
 from minutebook.session.snapshot import TypeRegistry
@@ -65,12 +66,20 @@ def restore_plan(session: SessionProtocol, data: Mapping[str, Any]) -> bool:
     """
     if not isinstance(session, Session) or any(session.query(slice_type).slice() for slice_type in PLAN_SLICES):
         return False
-    slices: dict[type, tuple[Any, ...]] = {
-        slice_type: _TYPES.from_data(slice_type, data.get(slice_type.__name__)) for slice_type in PLAN_SLICES
-    }
+    plans, histories = plans_of(data)
     install_plan(session)
-    for slice_type, values in slices.items():
-        session.mutate(slice_type).seed(values)
-    if slices[TaskHistory]:
+    session.mutate(Plan).seed(plans)
+    session.mutate(TaskHistory).seed(histories)
+    if histories:
         install_history(session)
     return True
+
+
+def plans_of(data: Mapping[str, Any]) -> tuple[tuple[Plan, ...], tuple[TaskHistory, ...]]:
+    """The plans and the histories in the JSON data, the newest last.
+
+    Raises:
+        UnreadableInput: the data is not that of a plan.
+    """
+    plans, histories = (_TYPES.from_data(slice_type, data.get(slice_type.__name__)) for slice_type in PLAN_SLICES)
+    return plans, histories

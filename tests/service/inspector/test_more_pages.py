@@ -5,16 +5,26 @@ import base64
 import hashlib
 import json
 import re
+import threading
+from concurrent.futures import wait
+from functools import partial
 from xml.etree import ElementTree as ET
 
 import httpx2
 import pytest
 
 from minutebook import Fold, MemoryStore
+from minutebook.errors import RequestRefused
 from minutebook.service.inspector.charts.svg import nice_ticks
 from minutebook.service.inspector.charts.timeline import timeline_svg
 from minutebook.service.inspector.charts.treemap import Box, squarify
-from minutebook.service.inspector.figures.comparison import PolicyChoice, current_choice, run_policy
+from minutebook.service.inspector.figures.comparison import (
+    MAX_WAITING,
+    PolicyChoice,
+    ReplayQueue,
+    current_choice,
+    run_policy,
+)
 from minutebook.service.inspector.figures.heaviest import heaviest
 from minutebook.service.inspector.figures.request_diff import Side, request_differences
 from minutebook.service.inspector.figures.window_fill import window_fill
@@ -53,6 +63,8 @@ def pages(tmp_path_factory):
 
 
 def address_of(pages, words):
+    while "still reading" in pages.get("/").text:
+        pass
     return re.findall(r'href="(/c/[^"?#]+)', pages.get("/", params={"q": words}).text)[0]
 
 
@@ -367,3 +379,19 @@ def test_a_key_that_may_only_read_cannot_undo_and_other_tenants_see_no_page():
     assert statuses == {"reader": 403, "other": 404}
     assert done.status_code == 200
     assert "<b>undone" in done.text
+
+
+def test_replays_of_several_tenants_take_turns_and_each_may_have_some_waiting():
+    queue, order, is_free = ReplayQueue(), [], threading.Event()
+    first = queue.submit("a", is_free.wait)
+    while not first.running():
+        pass
+    jobs = [queue.submit("a", partial(order.append, f"a{number}")) for number in range(MAX_WAITING)]
+    jobs += [queue.submit("b", partial(order.append, f"b{number}")) for number in range(2)]
+    with pytest.raises(RequestRefused, match="are waiting already"):
+        queue.submit("a", order.clear)
+    jobs[1].cancel()
+    is_free.set()
+    wait(jobs)
+
+    assert order == ["a0", "b0", "b1", *(f"a{number}" for number in range(2, MAX_WAITING))]

@@ -35,6 +35,8 @@ def links(pages):
 
 
 def conversation_with(pages, title):
+    while "still reading" in pages.get("/").text:
+        pass
     page = pages.get("/", params={"q": title}).text
     return re.findall(r'href="(/c/[^"?#]+)', page)[0]
 
@@ -115,6 +117,16 @@ def test_rows_come_in_pages_and_a_message_opens_with_its_cost(pages):
     assert "written" in opened
 
 
+def test_a_page_without_requests_so_far_can_open_messages(tmp_path):
+    path = write_sessions(tmp_path / "a.json", {"messages": [{"role": "system", "content": "Be brief."}]})
+    with inspecting(path) as (url, first_path), httpx2.Client(base_url=url, trust_env=False) as http:
+        http.get(first_path)
+        base = conversation_with(http, "brief")
+        statuses = [http.get(f"{base}{path}", params={"r": 0}).status_code for path in ("", "/m/0", "/m/0/card", "/rows", "/strip", "/diff", "/treemap", "/share", "/whatif")]  # fmt: skip
+
+    assert statuses == [200] * 9
+
+
 def test_the_whole_text_of_a_message_is_a_download(pages):
     response = pages.get(f"{conversation_with(pages, 'order 3')}/m/3/raw")
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
@@ -146,7 +158,7 @@ def test_what_does_not_exist_is_a_page_that_says_so(pages, address):
 
 def test_an_invalid_number_in_the_address_is_refused(pages):
     conversation = conversation_with(pages, "order 3")
-    assert pages.get(f"{conversation}?r=0").status_code == 400
+    assert pages.get(f"{conversation}?r=-1").status_code == 400
     assert pages.get(f"{conversation}/m/99999").status_code == 404
 
 

@@ -2,9 +2,12 @@
 
 import asyncio
 
-from minutebook import Conversation, open_store
+from minutebook import Conversation, MemoryStore, open_store
 from minutebook.service.inspector.policy import ReplayPolicy
+from minutebook.service.inspector.source import ListFilter
+from minutebook.service.inspector.sources import database
 from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
+from minutebook.testing.contract.samples import entries_of
 from tests.service.inspector.parts import session
 
 
@@ -40,3 +43,29 @@ def test_every_recorded_request_has_the_statuses_and_tokens_of_its_minutes(tmp_p
         assert shown.sent_count(request) == count
         assert sum(shown.sent_tokens(request, position) for position in range(request.length)) == tokens
     assert any(request.cache_break for request in shown.requests)
+
+
+def test_a_long_conversation_gets_its_figures_in_the_list_after_it_was_loaded(monkeypatch):
+    monkeypatch.setattr(database, "MAX_LISTED", 3)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.005)
+
+    async def lists():
+        store = MemoryStore()
+        for name in "ab":
+            await store.append(name, entries_of(session(4)["messages"]), expected_version=0)
+        source = StoreSource(store, ReplayPolicy(max_tokens=2_000), name="a", cache=OpenConversations())
+        found = await source.list(ListFilter())
+        yield found
+        while not found.is_complete:
+            await asyncio.sleep(0.005)
+            found = await source.list(ListFilter())
+        yield found
+
+    async def read():
+        return [found async for found in lists()]
+
+    first, last = asyncio.run(read())
+
+    assert [item.cost for item in first.items] == [None, None]
+    assert not first.is_complete
+    assert all(item.cost > 0 and item.requests == 8 for item in last.items)

@@ -1,5 +1,7 @@
 """The requests of a replay are the views that the library builds, with the lab's costs."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from minutebook import SlidingWindowManager, TokenBudgetManager, Transcript, view_of
@@ -8,7 +10,7 @@ from minutebook.history.curation import NoteStatus
 from minutebook.record.fold import Fold
 from minutebook.service.inspector.cards import card_of
 from minutebook.service.inspector.conversation import FATES, InspectedFold
-from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, replay
+from minutebook.service.inspector.policy import ReplayPolicy, info_of, new_conversation, replay
 from tests.service.inspector.parts import session
 
 POLICIES = [
@@ -136,3 +138,10 @@ def test_managers_are_chosen_by_name_and_the_default_is_the_budget_of_the_window
     assert isinstance(manager, TokenBudgetManager)
     assert (budget, name) == (manager.max_tokens, f"TokenBudgetManager {manager.max_tokens:,}")
     assert isinstance(ReplayPolicy(("sliding_window:8",)).manager("gpt-4o")[0], SlidingWindowManager)
+
+
+def test_models_that_are_not_known_cause_no_warning_in_any_thread():
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(info_of, ["gpt-4o", "<math><mtext></mtext>"] * 100))
+
+    assert {info and info.name for info in found} == {"gpt-4o", None}

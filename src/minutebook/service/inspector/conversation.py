@@ -11,6 +11,8 @@ from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from minutebook.history.curation import NoteStatus
+from minutebook.planning.plan import Plan
+from minutebook.planning.task_history import TaskHistory
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, is_user, text_of
 from minutebook.record.transcript import Transcript
@@ -39,6 +41,15 @@ class InspectedFold:
     created_at: datetime | None = None
     undone_at: datetime | None = None
     sealed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """The plan of an agent, and which messages belong to its steps."""
+
+    plan: Plan | None
+    histories: tuple[TaskHistory, ...]
+    """One per task of the agent, the newest last."""
 
 
 class FateSpan(NamedTuple):
@@ -88,6 +99,8 @@ class InspectedConversation:
     """When each message was created, if that is known."""
     version: int = 0
     """Grows when the conversation does."""
+    plan: StoredPlan | None = None
+    """The plan of the agent that runs in the conversation."""
     origin: tuple[str, int] | None = None
     """Of a branch: the id of the conversation that it was copied from, and the number of messages that both share."""
     started: threading.Lock = field(default_factory=threading.Lock)
@@ -123,11 +136,11 @@ class InspectedConversation:
         return self.record.counter.message(self.messages[position])
 
     def request(self, number: int | None) -> InspectedRequest | None:
-        """The request with this number, the nearest one if there is none, or the newest for None."""
+        """The request with this number, the nearest one if there is none, or the newest for None and 0."""
         if not self.requests:
             return None
         count = len(self.requests)
-        return self.requests[(count if number is None else min(max(number, 1), count)) - 1]
+        return self.requests[(min(number or count, count)) - 1]
 
     def previous(self, request: InspectedRequest) -> InspectedRequest | None:
         """The last request before this one that was not refused."""

@@ -1,7 +1,6 @@
 """The policy that builds the views of a replay, and a conversation that is replayed in a thread."""
 
 import threading
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +17,7 @@ from minutebook.service.inspector.conversation import InspectedConversation, Ins
 from minutebook.service.inspector.replay import ViewReplay, request_lengths
 from minutebook.service.inspector.requests import Pricing, RequestSeries
 from minutebook.tokens import counter_for
-from minutebook.tokens.models import ModelInfo, model_info
+from minutebook.tokens.models import ModelInfo, known_model_info
 
 UNKNOWN_WINDOW: Final = 128_000
 """The budget for a model whose window is not known."""
@@ -45,12 +44,7 @@ class ReplayPolicy:
 
 def info_of(model: str | None) -> ModelInfo | None:
     """The model's window and prices; None if it is not known."""
-    if not model:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        info = model_info(model)
-    return info if info.is_known else None
+    return known_model_info(model) if model else None
 
 
 def window_of(model: str | None) -> int:

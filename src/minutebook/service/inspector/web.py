@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import parse_qs
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import FileResponse, HTMLResponse, Response
 
@@ -49,6 +49,8 @@ class PageLink:
     """Pressed after `g`, it opens the page."""
     count: Callable[[InspectedConversation], int | None] = lambda _: None
     """A number beside the title."""
+    is_shown: Callable[[InspectedConversation], bool] = lambda _: True
+    """Whether the navigation of a conversation has it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,6 +110,10 @@ async def require_change_allowed(request: Request, source: CurrentSource) -> Ins
     if not source.can_write:
         raise RequestRefused(403, "You may only read these conversations.", "read_only")
     return source
+
+
+RequestNumber = Annotated[int | None, Query(ge=0, le=10_000_000)]
+"""Type of a handler parameter with the number of a request. 0 is the newest one: a page that has none yet sends it."""
 
 
 async def form_fields(request: Request) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """What if: the same session under another policy or budget, replayed and measured with the lab."""
 
-from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import Any, Final
@@ -10,6 +12,7 @@ from weakref import WeakKeyDictionary
 import yaml
 
 from minutebook.conversation.policy import MANAGERS, manager_from_texts
+from minutebook.errors import RequestRefused
 from minutebook.history.protocol import HistoryManager
 from minutebook.lab.outcome import SessionOutcome, replay_session
 from minutebook.lab.policies import BUDGET_POLICY
@@ -20,6 +23,8 @@ from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, 
 SUGGESTED: Final = (BUDGET_POLICY, f"{BUDGET_POLICY}:target=0.3", f"{BUDGET_POLICY}:target=0.7", "tool_result_clearer", "turn_window:5", "sliding_window:40", "passthrough")  # fmt: skip
 MAX_KEPT: Final = 6
 """Comparisons that are kept per conversation."""
+MAX_WAITING: Final = 8
+"""Replays of one owner that wait for their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +114,75 @@ def current_choice(conversation: InspectedConversation) -> PolicyChoice:
     return PolicyChoice(conversation.policy if conversation.policy in MANAGERS else BUDGET_POLICY, budget)
 
 
-_executor: Final = ThreadPoolExecutor(1, "what if")
+class ReplayQueue:
+    """Runs replays in one thread. Owners take turns, so one with many replays does not delay the others by more than one.
+
+    More threads would not finish the replays sooner, since only one runs Python code at a time; requests would wait more.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = OrderedDict[str, deque[tuple[Future[PolicyRun], Callable[[], PolicyRun]]]]()
+        self._lock = threading.Lock()
+        self._is_running = False
+
+    def submit(self, owner: str, replay_policy: "Callable[[], PolicyRun]") -> "Future[PolicyRun]":
+        """The result of a replay, which waits for its turn.
+
+        Raises:
+            RequestRefused: too many replays of the owner are waiting.
+        """
+        future: Future[PolicyRun] = Future()
+        with self._lock:
+            waiting = self._waiting.setdefault(owner, deque())
+            if len(waiting) >= MAX_WAITING:
+                problem = f"{MAX_WAITING} comparisons are waiting already; load the page again later."
+                raise RequestRefused(429, problem, "too_many_comparisons")
+            waiting.append((future, replay_policy))
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, daemon=True, name="what if").start()
+        return future
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            future, replay_policy = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(replay_policy())
+            except Exception as error:  # noqa: BLE001 - the page that waits for the future reports it
+                future.set_exception(error)
+
+    def _next(self) -> "tuple[Future[PolicyRun], Callable[[], PolicyRun]] | None":
+        with self._lock:
+            if not self._waiting:
+                self._is_running = False
+                return None
+            owner, waiting = self._waiting.popitem(last=False)
+            job = waiting.popleft()
+            if waiting:
+                self._waiting[owner] = waiting
+            return job
+
+
+_queue: Final = ReplayQueue()
 _runs: Final[WeakKeyDictionary[InspectedConversation, OrderedDict[tuple[PolicyChoice, int], "Future[PolicyRun]"]]] = (
     WeakKeyDictionary()
 )
 
 
-def start_run(conversation: InspectedConversation, choice: PolicyChoice) -> "Future[PolicyRun]":
-    """Replay the conversation in a thread, once for each policy and length.
+def start_run(owner: str, conversation: InspectedConversation, choice: PolicyChoice) -> "Future[PolicyRun]":
+    """Replay the conversation in a thread, once for each policy and length. Owners take turns.
 
     Raises:
         InvalidSetting: there is no such manager, or a setting is invalid.
+        RequestRefused: too many replays of the owner are waiting.
     """
     choice.manager()
     runs = _runs.setdefault(conversation, OrderedDict())
     key = choice, len(conversation.messages)
     if key not in runs:
-        runs[key] = _executor.submit(run_policy, conversation, choice)
+        runs[key] = _queue.submit(owner, partial(run_policy, conversation, choice))
         while len(runs) > MAX_KEPT:
             runs.popitem(last=False)[1].cancel()
     runs.move_to_end(key)

@@ -19,12 +19,12 @@ from minutebook.service.inspector.web import (
     CurrentConversation,
     CurrentSource,
     PageLink,
+    RequestNumber,
     render,
 )
 
 router = APIRouter(prefix="/c/{conversation}")
 LINK = PageLink("", "Conversation", "c")
-RequestNumber = Annotated[int | None, Query(ge=1, le=10_000_000)]
 Position = Annotated[int, Path(ge=0, le=100_000_000)]
 _CHIPS: Final = (("kept", "kept"), ("new", "new"), ("cleared", "cleared"), ("folded", "folded"), ("dropped", "not sent"), ("repaired", "repaired"))  # fmt: skip
 

@@ -1,17 +1,15 @@
 """The differences between two requests of a conversation."""
 
 import asyncio
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from minutebook.service.inspector.figures.request_diff import MAX_SPANS, Side, request_differences
-from minutebook.service.inspector.web import CurrentConversation, CurrentSource, PageLink, render
+from minutebook.service.inspector.web import CurrentConversation, CurrentSource, PageLink, RequestNumber, render
 
 router = APIRouter(prefix="/c/{conversation}")
 LINK = PageLink("diff", "Diff", "d")
-RequestNumber = Annotated[int | None, Query(ge=1, le=10_000_000)]
 
 
 @router.get("/diff")

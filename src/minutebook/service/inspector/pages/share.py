@@ -2,9 +2,8 @@
 
 import asyncio
 import re
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from minutebook.errors import RequestRefused
@@ -16,6 +15,7 @@ from minutebook.service.inspector.web import (
     CurrentSource,
     FormFields,
     PageLink,
+    RequestNumber,
     render,
 )
 
@@ -28,7 +28,7 @@ async def show_share(
     request: Request,
     source: CurrentSource,
     data: CurrentConversation,
-    r: Annotated[int | None, Query(ge=1, le=10_000_000)] = None,
+    r: RequestNumber = None,
 ) -> Response:
     """The form."""
     return render(request, "share.html", source=source, data=data, link=LINK, current=data.request(r))

@@ -12,6 +12,7 @@ from minutebook.service.inspector.web import (
     CurrentConversation,
     CurrentSource,
     PageLink,
+    RequestNumber,
     conversation_address,
     render,
 )
@@ -25,7 +26,7 @@ async def show_treemap(
     request: Request,
     source: CurrentSource,
     data: CurrentConversation,
-    r: Annotated[int | None, Query(ge=1, le=10_000_000)] = None,
+    r: RequestNumber = None,
     by: Annotated[str, Query(max_length=10)] = "role",
 ) -> Response:
     """The page."""

@@ -17,7 +17,14 @@ from minutebook.service.inspector.figures.comparison import (
     start_run,
 )
 from minutebook.service.inspector.figures.request_diff import MAX_SPANS, Side, request_differences
-from minutebook.service.inspector.web import CurrentConversation, CurrentSource, PageLink, is_fragment, render
+from minutebook.service.inspector.web import (
+    CurrentConversation,
+    CurrentSource,
+    PageLink,
+    RequestNumber,
+    is_fragment,
+    render,
+)
 
 router = APIRouter(prefix="/c/{conversation}")
 LINK = PageLink("whatif", "What if", "w")
@@ -32,7 +39,7 @@ async def show_what_if(
     data: CurrentConversation,
     policy: Annotated[str, Query(max_length=300)] = "",
     budget: Annotated[int | None, Query(ge=1, le=100_000_000)] = None,
-    r: Annotated[int | None, Query(ge=1, le=10_000_000)] = None,
+    r: RequestNumber = None,
 ) -> Response:
     """The page, or its results as a fragment while they are computed."""
     today = current_choice(data)
@@ -41,7 +48,7 @@ async def show_what_if(
     )
     values: dict[str, Any] = {"problem": "", "runs": None, "spans": [], "current": data.request(r)}
     try:
-        futures = [start_run(data, today), start_run(data, choice)]
+        futures = [start_run(source.name, data, item) for item in (today, choice)]
         values |= await _results(data, futures, r)
     except MinutebookError as error:
         values["problem"] = str(error)

@@ -98,6 +98,7 @@ def redacted(conversation: InspectedConversation, redaction: Redaction) -> Inspe
         folds=[_fold(item, redaction) for item in conversation.folds],
         _changed=None,
         _cached_spans=None,
+        plan=None,
         lines=None,
     )
 

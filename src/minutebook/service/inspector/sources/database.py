@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from minutebook.conversation.agent_call import PLAN_KIND
 from minutebook.conversation.requests import read_requests
 from minutebook.errors import ConversationNotFound, RequestRefused
+from minutebook.planning.plan_snapshot import plans_of
 from minutebook.record.message import Message
-from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold, title_of
+from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold, StoredPlan, title_of
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, start_replay
 from minutebook.service.inspector.source import (
     BranchNode,
@@ -28,7 +30,7 @@ MAX_OPEN: Final = 16
 """Number of conversations that are kept in memory, of all tenants together."""
 MAX_SUMMARIES: Final = 5_000
 MAX_LISTED: Final = 2_000
-"""Longer conversations are not loaded for the figures of the list."""
+"""Longer conversations are loaded in the background for the figures of the list."""
 LIST_SECONDS: Final = 0.3
 """How long a list may load conversations. The page asks again for the others."""
 WAIT_SECONDS: Final = 0.15
@@ -55,6 +57,8 @@ class OpenConversations:
     items: OrderedDict[tuple[str, str], tuple[_State, InspectedConversation]] = field(default_factory=OrderedDict)
     summaries: OrderedDict[tuple[str, str], tuple[int, ConversationSummary]] = field(default_factory=OrderedDict)
     """Rows of the list, with the versions of their conversations."""
+    tasks: dict[tuple[str, str], asyncio.Task[None]] = field(default_factory=dict)
+    """Long conversations that are loaded for the list, at most one per tenant."""
 
     def get(self, key: tuple[str, str], state: _State) -> InspectedConversation | None:
         cached = self.items.get(key)
@@ -62,6 +66,11 @@ class OpenConversations:
             return None
         self.items.move_to_end(key)
         return cached[1]
+
+    def put_summary(self, key: tuple[str, str], version: int, summary: ConversationSummary) -> None:
+        self.summaries[key] = version, summary
+        while len(self.summaries) > MAX_SUMMARIES:
+            self.summaries.popitem(last=False)
 
     def put(self, key: tuple[str, str], state: _State, conversation: InspectedConversation) -> None:
         self.items[key] = state, conversation
@@ -111,7 +120,7 @@ class StoreSource:
             if cursor is None:
                 break
         following = query.after + PAGE_ROWS if len(summaries) == PAGE_ROWS else None
-        is_complete = all(summary.cost is not None or summary.messages > MAX_LISTED for summary in summaries)
+        is_complete = all(summary.cost is not None for summary in summaries)
         total = query.after + len(summaries)
         return ConversationList(items=summaries, total=total, next=following, is_complete=is_complete)
 
@@ -127,7 +136,8 @@ class StoreSource:
     async def _summary(self, header: ConversationHeader, deadline: float) -> ConversationSummary:
         """A row of the list: with all figures if they are known or the deadline allows to load the conversation.
 
-        Otherwise it is made from the first messages and the newest request.
+        Otherwise it is made from the first messages and the newest request. A long conversation is loaded in the
+        background, and a later list has its figures.
         """
         is_live = header.status is not ConversationStatus.IDLE
         key = self._store.tenant, header.id
@@ -138,10 +148,11 @@ class StoreSource:
             conversation = await self.open(header.id)
             if conversation.is_complete:
                 summary = summary_of(conversation, header.updated_at)
-                self._cache.summaries[key] = header.version, summary
-                while len(self._cache.summaries) > MAX_SUMMARIES:
-                    self._cache.summaries.popitem(last=False)
+                self._cache.put_summary(key, header.version, summary)
                 return replace(summary, is_live=is_live)
+        if header.length > MAX_LISTED and all(tenant != key[0] for tenant, _ in self._cache.tasks):
+            task = self._cache.tasks[key] = asyncio.create_task(self._summarize(header))
+            task.add_done_callback(lambda _: self._cache.tasks.pop(key))
         start = await self._store.load(header.id, since=header.first, limit=header.lead + 2)
         newest = (await self._store.documents(header.id, REQUEST_KIND, limit=1, newest_first=True)).items
         minutes: Mapping[str, Any] = newest[0].body if newest else {}
@@ -157,6 +168,14 @@ class StoreSource:
             is_live=is_live,
         )
 
+    async def _summarize(self, header: ConversationHeader) -> None:
+        """Put all figures of a conversation into the cache. The conversation itself is not kept."""
+        conversation = await self._load(header, await self._folds(header.id))
+        while not conversation.is_complete:  # noqa: ASYNC110 - the event is that of a thread
+            await asyncio.sleep(WAIT_SECONDS)
+        summary = summary_of(conversation, header.updated_at)
+        self._cache.put_summary((self._store.tenant, header.id), header.version, summary)
+
     async def state(self, conversation_id: str) -> str:
         header = await self._header(conversation_id)
         newest = (await self._store.documents(conversation_id, REQUEST_KIND, limit=1, newest_first=True)).items
@@ -164,7 +183,7 @@ class StoreSource:
 
     async def open(self, conversation_id: str) -> InspectedConversation:
         header = await self._header(conversation_id)
-        folds = await self._store.folds(conversation_id)
+        folds = await self._folds(conversation_id)
         newest = (await self._store.documents(conversation_id, REQUEST_KIND, limit=1, newest_first=True)).items
         state = _State(
             header.version,
@@ -175,11 +194,17 @@ class StoreSource:
         key = self._store.tenant, conversation_id
         conversation = self._cache.get(key, state)
         if conversation is None:
-            conversation = await self._load(header, [InspectedFold(item.fold, item.created_at, item.undone_at, item.sealed) for item in folds])  # fmt: skip
+            conversation = await self._load(header, folds)
             self._cache.put(key, state, conversation)
         if not conversation.is_complete:
             await asyncio.to_thread(conversation.finished.wait, WAIT_SECONDS)
         return conversation
+
+    async def _folds(self, conversation_id: str) -> Sequence[InspectedFold]:
+        return [
+            InspectedFold(item.fold, item.created_at, item.undone_at, item.sealed)
+            for item in await self._store.folds(conversation_id)
+        ]
 
     async def _header(self, conversation_id: str) -> ConversationHeader:
         header = await self._store.header(conversation_id)
@@ -204,12 +229,20 @@ class StoreSource:
             version=header.version,
             origin=None if header.origin is None else (header.origin.conversation, header.origin.position),
             is_replay=not requests,
+            plan=await self._plan(header.id),
         )
         if not requests:
             start_replay(conversation, self._policy)
             return conversation
         await asyncio.to_thread(_add_requests, conversation, requests)
         return conversation
+
+    async def _plan(self, conversation_id: str) -> StoredPlan | None:
+        documents = (await self._store.documents(conversation_id, PLAN_KIND, limit=1)).items
+        if not documents:
+            return None
+        plans, histories = plans_of(documents[0].body)
+        return StoredPlan(plans[-1] if plans else None, histories) if plans or histories else None
 
     async def branches(self, conversation_id: str) -> Sequence[BranchNode]:
         await self._header(conversation_id)

@@ -78,7 +78,7 @@ class FileSource:
                         message_count += len(conversation.messages)
                         if message_count < MAX_KEPT_MESSAGES:
                             self._kept[conversation.id] = conversation
-                except UnreadableInput as error:
+                except (UnreadableInput, OSError) as error:
                     self._skipped.append(str(error))
         finally:
             self._all_files_read.set()

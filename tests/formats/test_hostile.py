@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from minutebook import check
-from minutebook.errors import UnreadableInput
+from minutebook.errors import MinutebookError, UnreadableInput
 from minutebook.formats import Source, convert, formats, read
 from tests.formats.samples import SAMPLES
 
@@ -81,6 +81,8 @@ def require_typed(content: bytes, name: str, case: object) -> None:
                 check(conversation.messages, provider=formats()[name].provider)
                 convert(conversation, "openai-chat")
                 convert(conversation, "anthropic")
+            except MinutebookError:
+                continue
             except Exception as error:
                 raise AssertionError(f"{type(error).__name__} after reading {case}") from error
 
@@ -146,11 +148,13 @@ def record_text(content: bytes, name: str) -> tuple[str, list[str]]:
     return json.dumps([(each.messages, dict(each.data)) for each in conversations]), list(map(str, source.skipped))
 
 
-IGNORED: Final = {
-    "open webui export": {"type"},
-    "chatgpt export": set(),
+REDUNDANT: Final = {
+    "claude code session": "message",  # its type is always "message"
+    "codex session": "payload",  # of an event for the display, which is not sent to the model
+    "langchain messages": "data",  # the type is also beside the data
+    "langchain dump": "",  # the type is "constructor"; the id names the class
 }
-"""Keys of objects that are not a part of a conversation."""
+"""The last key of the path of objects whose type says nothing, or says it again."""
 
 
 @pytest.mark.parametrize("sample", JSON_SAMPLES)
@@ -159,6 +163,8 @@ def test_an_unknown_part_is_in_the_record_or_reported(sample: str) -> None:
     value, as_lines = values_of(sample)
     name = SAMPLES[sample][0]
     for path, key in unknown_parts(value):
+        if key == "type" and sample in REDUNDANT and (REDUNDANT[sample] or path[-1]) in {path[-1], "kwargs"}:
+            continue
         content = written(changed(value, (*path, key), UNKNOWN), as_lines=as_lines)
         record, skipped = record_text(content, name)
         assert UNKNOWN in record or skipped, (path, key)

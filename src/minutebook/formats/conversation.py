@@ -107,9 +107,9 @@ def holds_messages(source: Source, is_message: Callable[[Any], bool], matches: C
 
     Foreign values do not count. In a file of conversations, a single message belongs to none of them.
     """
-    sample = source.sample()
-    messages = sum(map(is_message, sample))
-    return messages > sum(matches(value) and not is_message(value) for value in sample)
+    are_messages = [is_message(value) for value in source.sample() if is_message(value) or matches(value)]
+    difference = 2 * sum(are_messages) - len(are_messages)
+    return difference > 0 or (difference == 0 and are_messages[:1] == [True])
 
 
 def read_items(

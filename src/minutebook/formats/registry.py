@@ -8,15 +8,17 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage, InvalidSetting, MinutebookError, UnreadableInput
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, Writer, describe
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, Writer, describe, text_id
+from minutebook.formats.losses import losses
 from minutebook.formats.malformed import MALFORMED, problem_of, shape_test, skip_malformed
 from minutebook.formats.requests.chat import messages_of
 from minutebook.formats.source import Source
 from minutebook.record.message import Message, call_ids, is_result
-from minutebook.wire.write import FORMAT_KEYS, without_own_keys
+from minutebook.wire.write import without_own_keys
 
 GROUP: Final = "minutebook.formats"
 """The group of entry points that add formats."""
@@ -178,7 +180,7 @@ def read(source: str | Path | bytes | Source, format: str | None = None) -> Iter
         for conversation in format_.read(source):
             if conversation.items or conversation.place:  # a recognised value may have no messages
                 is_understood = True
-                yield replace(conversation, format=format_.name)
+                yield _with_valid_facts(conversation, format_.name)
     except InvalidMessage as error:
         raise UnreadableInput(source.name, f"is malformed: {error}") from error
     except MinutebookError:
@@ -191,6 +193,18 @@ def read(source: str | Path | bytes | Source, format: str | None = None) -> Iter
         raise UnreadableInput(source.name, f"{problem}; `minutebook formats` lists the formats that can be read")
 
 
+def _with_valid_facts(conversation: SourceConversation, format_name: str) -> SourceConversation:
+    """The conversation without facts of another type than they should have. They are not a part of the messages."""
+    items = [
+        item
+        if isinstance(item.model, (str, NoneType)) and isinstance(item.usage, (Mapping, NoneType))
+        else replace(item, model=text_id(item.model), usage=item.usage if isinstance(item.usage, Mapping) else None)
+        for item in conversation.items
+    ]
+    facts = {name: text_id(getattr(conversation, name)) for name in ("id", "title", "model", "branch_of")}
+    return replace(conversation, items=items, format=format_name, **facts)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
 class Converted:
     """A conversation in another format."""
@@ -198,7 +212,7 @@ class Converted:
     value: Any
     """The JSON value."""
     lost: tuple[str, ...]
-    """The fields that the format cannot express, by message: "message 3: reasoning_content"."""
+    """What the format cannot express: fields of the conversation, and by message: "message 3: reasoning_content"."""
 
 
 def writer_of(target: Format) -> Writer:
@@ -222,17 +236,20 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
     """
     target = format_named(format)
     write = writer_of(target)
-    if conversation.format != target.name:
-        conversation = replace(conversation, data={}, original=None)
-    if conversation.original is not None and _read_back(conversation.original, target) == conversation.messages:
+    if (
+        conversation.format == target.name
+        and conversation.original is not None
+        and _read_back(conversation.original, target) == conversation.messages
+    ):
         return Converted(conversation.original, ())
     messages, new_ids = _with_call_ids(conversation.messages)
     items = [replace(item, message=message) for item, message in zip(conversation.items, messages, strict=True)]
     try:
-        value = write(replace(conversation, items=items))
+        facts = {} if conversation.format == target.name else {"data": {}, "original": None}
+        value = write(replace(conversation, items=items, **facts))
     except MALFORMED as error:
         raise InvalidMessage("", f"cannot be written as {target.name}: {problem_of(error)}") from error
-    return Converted(value, (*_losses(conversation, _read_back(value, target)), *new_ids))
+    return Converted(value, (*losses(conversation, value, _read_back(value, target)), *new_ids))
 
 
 def _with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
@@ -288,36 +305,3 @@ def _read_back(value: Any, target: Format) -> list[Message]:
     """The messages that are read from a written value."""
     source = Source(json.dumps([value] if isinstance(value, list) else value).encode(), name=target.name)
     return [message for conversation in target.read(source) for message in conversation.messages]
-
-
-def _losses(conversation: SourceConversation, written: Sequence[Message]) -> Iterator[str]:
-    """The differences between a conversation and the messages that are read from the written value.
-
-    No format that can be written has compactions.
-    """
-    original = conversation.messages
-    for fold in conversation.folds:
-        yield f"message {fold.start}: the summary of {fold.stop - fold.start} messages, which are written in its place"
-    if len(written) != len(original):
-        yield f"{len(original)} messages became {len(written)}"
-        return
-    for index, (before, after) in enumerate(zip(original, written, strict=True)):
-        for key, value in before.items():
-            if key not in FORMAT_KEYS and value is not None and value != after.get(key):
-                yield f"message {index}: {key}"
-        if lost_keys := sorted(key for key in FORMAT_KEYS if key in before and key not in after):
-            names = dict.fromkeys(name for key in lost_keys for name in _detail_names(key, before[key]))
-            yield f"message {index}: details of the original format: {', '.join(names)}"
-
-
-def _detail_names(key: str, stored: Any) -> list[str]:
-    """The types of the blocks or items that a chat message cannot express; the key if there are none."""
-    marks = stored.get("marks", ()) if isinstance(stored, Mapping) else stored
-    values = marks if isinstance(marks, list) else []
-    blocks = [value.get("item", value) for value in values if isinstance(value, Mapping)]
-    names = [str(block["type"]) for block in blocks if "type" in block and str(block["type"]) not in _CHAT_BLOCKS]
-    return names or [key]
-
-
-_CHAT_BLOCKS: Final = frozenset({"text", "tool_use", "tool_result"})
-"""Types of Anthropic's blocks that chat messages have too."""

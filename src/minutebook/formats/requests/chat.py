@@ -19,7 +19,7 @@ from minutebook.formats.conversation import (
 )
 from minutebook.formats.malformed import shape_test
 from minutebook.formats.source import Source
-from minutebook.record.message import ROLES, Message, plain_copy, require_message
+from minutebook.record.message import ROLES, Message, is_result, plain_copy, require_message, type_of
 from minutebook.wire.read import read_input
 from minutebook.wire.write import FORMAT_KEYS
 
@@ -39,6 +39,8 @@ _EVIDENCE: Final = frozenset(
     | {"parallel_tool_calls", "frequency_penalty", "presence_penalty", "logprobs", "top_logprobs", "n", "stop"}
     | {"stream_options", "reasoning_effort", "body"}
 )
+
+_MOVED_TEXT: Final = "[the result is in the next user message]"
 
 
 @shape_test
@@ -193,8 +195,30 @@ def chat_message(message: Message) -> dict[str, Any]:
     return {key: plain_copy(value) for key, value in message.items() if key not in FORMAT_KEYS}
 
 
+def _with_text_results(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages with the images and files of tool results in a user message after the results.
+
+    Chat completions accept only text in a tool result.
+    """
+    moved: list[Any] = []
+    for message in messages:
+        if moved and not is_result(message):
+            yield {"role": "user", "content": moved}
+            moved = []
+        content = message.get("content")
+        if not is_result(message) or not isinstance(content, (list, tuple)):
+            yield message
+            continue
+        texts = [part for part in content if type_of(part) == "text"]
+        moved += [part for part in content if type_of(part) != "text"]
+        yield message if len(texts) == len(content) else {**message, "content": texts or _MOVED_TEXT}
+    if moved:
+        yield {"role": "user", "content": moved}
+
+
 def write(conversation: SourceConversation) -> Any:
-    messages = list(map(chat_message, conversation.messages))
+    is_chat = conversation.format == FORMAT.name
+    messages = list(map(chat_message, conversation.messages if is_chat else _with_text_results(conversation.messages)))
     data = dict(conversation.data) or fact_fields(conversation)
     for name in ("body", "params"):
         if "custom_id" in data and isinstance(data.get(name), Mapping):

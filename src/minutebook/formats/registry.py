@@ -8,7 +8,6 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import NoneType
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage, InvalidSetting, MinutebookError, UnreadableInput
@@ -197,12 +196,18 @@ def _with_valid_facts(conversation: SourceConversation, format_name: str) -> Sou
     """The conversation without facts of another type than they should have. They are not a part of the messages."""
     items = [
         item
-        if isinstance(item.model, (str, NoneType)) and isinstance(item.usage, (Mapping, NoneType))
+        if _is_valid(item.model, str) and _is_valid(item.usage, Mapping)
         else replace(item, model=text_id(item.model), usage=item.usage if isinstance(item.usage, Mapping) else None)
         for item in conversation.items
     ]
-    facts = {name: text_id(getattr(conversation, name)) for name in ("id", "title", "model", "branch_of")}
-    return replace(conversation, items=items, format=format_name, **facts)  # type: ignore[arg-type]
+    facts: dict[str, Any] = {
+        name: text_id(getattr(conversation, name)) for name in ("id", "title", "model", "branch_of")
+    }
+    return replace(conversation, items=items, format=format_name, **facts)
+
+
+def _is_valid(value: Any, expected: type) -> bool:
+    return value is None or isinstance(value, expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +250,7 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
     messages, new_ids = _with_call_ids(conversation.messages)
     items = [replace(item, message=message) for item, message in zip(conversation.items, messages, strict=True)]
     try:
-        facts = {} if conversation.format == target.name else {"data": {}, "original": None}
+        facts: dict[str, Any] = {} if conversation.format == target.name else {"data": {}, "original": None}
         value = write(replace(conversation, items=items, **facts))
     except MALFORMED as error:
         raise InvalidMessage("", f"cannot be written as {target.name}: {problem_of(error)}") from error

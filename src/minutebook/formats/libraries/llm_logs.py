@@ -51,6 +51,8 @@ def _items(
     database: sqlite3.Connection, row: sqlite3.Row, *, has_tools: bool, is_first: bool
 ) -> Iterator[SourceMessage]:
     place, at = f"response {row['id']}", time_of(row["datetime_utc"])
+    if isinstance(row["prompt"], bytes) or isinstance(row["response"], bytes) or isinstance(row["system"], bytes):
+        raise TypeError("a column has bytes instead of a text")
     if is_first and row["system"]:
         yield SourceMessage(system(row["system"]), place, at)
     for output in _rows(database, "tool_results", row["id"]) if has_tools else ():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import chain, dropwhile, groupby
+from itertools import chain, count, dropwhile, groupby, takewhile
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -35,7 +35,7 @@ from minutebook.formats.requests.chat import FORMAT as CHAT
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import errors
 from minutebook.record.fold import Fold, record_with_folds
-from minutebook.record.message import plain_copy
+from minutebook.record.message import is_user, plain_copy
 from minutebook.record.transcript import Transcript
 from minutebook.record.validation import check
 from minutebook.store.base import ConversationStore
@@ -55,6 +55,8 @@ USAGE_KIND: Final = "imported_usage"
 _OWN_FORMATS: Final = (CHAT, OWN_DATABASE)
 """Formats whose conversations keep their ids and get no label."""
 _ID_TAKEN: Final = "the id is taken by another conversation; give this one its own id"
+_BRANCH_MARK: Final = "~"
+"""Separates an id from the number of a branch, which has other messages than the stored conversation of the id."""
 _REFUSAL_ERRORS: Final = (ConversationErased, InvalidSetting)
 """Errors that refuse one conversation, besides conflicts of its id. The other conversations are imported."""
 NumberedLines = Iterator[tuple[int, bytes]]
@@ -80,6 +82,8 @@ class ImportResult:
     existing_messages: int = 0
     broken: list[ConversationProblems] = field(default_factory=list)
     """Imported with problems."""
+    branched: list[ConversationProblems] = field(default_factory=list)
+    """Imported under another id, because the stored conversation of their id has other messages."""
     refused: list[ConversationProblems] = field(default_factory=list)
     """Not imported."""
 
@@ -92,7 +96,7 @@ class Importer:
     recipient: str | None
     result: ImportResult
     _names: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The file and the id in it → the id of the stored conversation, if it is another one."""
+    """The file and the id in it → the id of the stored conversation."""
 
     def import_export(self, source: Source) -> None:
         """Import a file that export wrote, or a chat file of an earlier version.
@@ -109,9 +113,9 @@ class Importer:
 
         all_lines = ((number, line.removeprefix(BOM)) for number, line in source.raw_lines())
         lines = dropwhile(lambda numbered_line: not numbered_line[1].strip(), all_lines)
-        for count, group in groupby(lines, conversation_number):
+        for header_count, group in groupby(lines, conversation_number):
             numbered_lines = iter(group)
-            if not count:
+            if not header_count:
                 self._import_chat(source, numbered_lines)
                 continue
             number, header = next(numbered_lines)
@@ -165,8 +169,7 @@ class Importer:
         stored_name = self._import_as([name, *other_names], conversation, entries, lines)
         if stored_name is None:
             return
-        if stored_name != name:
-            self._names[file, name] = stored_name
+        self._names[file, name] = stored_name
         if usage := _usage_document(conversation, stored_name):
             self.database.run(self.database.store.put_document(stored_name, usage))
         if problems or fold_problems:
@@ -183,22 +186,53 @@ class Importer:
         source, file = conversation.conversation, InputFile(conversation.file).name
         labels, created_at = _labels(conversation), source.created_at or datetime.now(UTC)
         name = names[0]
+
+        def is_stored(name: str, parents: Sequence[str]) -> bool:
+            """Store the conversation as a branch of the parent with which it shares most; False if the id is taken."""
+            is_forked = self.database.run(_fork(self.database.store, parents, name, entries))
+            header = _header(name, self.recipient or name, labels, created_at)
+            with suppress(VersionConflict):
+                self._store_lines(name, chain([header], lines), is_forked=is_forked)
+                return True
+            return False
+
         try:
+            parent = source.branch_of and self._names.get((file, source.branch_of), source.branch_of)
+            if parent and (name := self._former_name(parent, entries)) and is_stored(name, []):
+                return name
             for possible_name in names:
                 name = self._free_name(possible_name, conversation.format.name)
-                is_forked = False
-                if source.branch_of is not None:
-                    parent = self._names.get((file, source.branch_of), source.branch_of)
-                    is_forked = self.database.run(_fork(self.database.store, parent, name, entries))
-                header = _header(name, self.recipient or name, labels, created_at)
-                with suppress(VersionConflict):
-                    self._store_lines(name, chain([header], lines), is_forked=is_forked)
+                if is_stored(name, [parent] if parent else []):
                     return name
+            shared_count = self.database.run(_shared_count(self.database.store, name, entries))
+            if conversation.format in _OWN_FORMATS and not any(map(is_user, source.messages[:shared_count])):
+                self.result.refused.append(ConversationProblems(file, name, [_ID_TAKEN]))
+                return None
+            family = [name]
+            while not is_stored(family[-1], family[:-1]):
+                family.append(_branch_name(name, len(family) + 1))
         except _REFUSAL_ERRORS as error:
             self.result.refused.append(ConversationProblems(file, name, [str(error)]))
             return None
-        self.result.refused.append(ConversationProblems(file, name, [_ID_TAKEN]))
-        return None
+        problem = f"the stored {name!r} has other messages from message {shared_count} on and was not changed"
+        self.result.branched.append(ConversationProblems(file, family[-1], [problem]))
+        return family[-1]
+
+    def _former_name(self, name: str, entries: Sequence[ConversationEntry]) -> str:
+        """The id of the conversation that had these messages before the file continued elsewhere; empty if there is none.
+
+        When a session is rewound, its file has the messages that were imported before as a branch.
+        """
+        base, used_names = name.partition(_BRANCH_MARK)[0], set(self._names.values())
+        for number in count(1):
+            former_name = _branch_name(base, number)
+            length = self.database.run(_length(self.database.store, former_name))
+            if length is None:
+                return ""
+            is_same = length == self.database.run(_shared_count(self.database.store, former_name, entries))
+            if former_name not in used_names and length and is_same:
+                return former_name
+        raise AssertionError
 
     def _free_name(self, name: str, format_name: str) -> str:
         """The id to import under: the id in the file, prefixed with the format if a conversation of another format has it."""
@@ -266,24 +300,35 @@ async def _length(store: ConversationStore, name: str) -> int | None:
     return None if header is None else header.length
 
 
-async def _fork(store: ConversationStore, parent: str, name: str, entries: Sequence[ConversationEntry]) -> bool:
-    """Create a branch with the messages that it shares with its conversation, if that was imported and the branch was not.
+async def _fork(
+    store: ConversationStore, parents: Sequence[str], name: str, entries: Sequence[ConversationEntry]
+) -> bool:
+    """Create a branch with the messages that it shares with one of the parents, unless it exists.
 
     Return False if it was not created.
     """
-    if await _length(store, parent) is None or await _length(store, name) is not None:
+    if await _length(store, name) is not None:
         return False
-    stored = (await store.load(parent, since=0)).messages
-    shared_count = 0
-    for message, entry in zip(stored, entries, strict=False):
-        if message != entry_to_provider_message(entry):
-            break
-        shared_count += 1
-    if shared_count:
-        with suppress(InvalidSetting):  # they differ within an exchange: the branch is then stored without an origin
-            await store.fork(parent, name, at=shared_count)
+    counts = {parent: await _shared_count(store, parent, entries) for parent in parents}
+    parent = max(counts, key=lambda parent: counts[parent], default="")
+    for position in range(counts.get(parent, 0), 0, -1):
+        with suppress(InvalidSetting):  # this position is within an exchange
+            await store.fork(parent, name, at=position)
             return True
     return False
+
+
+async def _shared_count(store: ConversationStore, name: str, entries: Sequence[ConversationEntry]) -> int:
+    """The number of messages at the start that a stored conversation and the entries have in common."""
+    if await _length(store, name) is None:
+        return 0
+    stored = (await store.load(name, since=0)).messages
+    pairs = zip(stored, map(entry_to_provider_message, entries), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _branch_name(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}{_BRANCH_MARK}{number}"
 
 
 def _stem(name: str) -> str:

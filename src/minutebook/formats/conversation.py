@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from minutebook.errors import InvalidMessage
-from minutebook.formats.source import Kind, Source
+from minutebook.formats.malformed import skip_malformed
+from minutebook.formats.source import Kind, Source, Value
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider
 from minutebook.wire.read import read_numbered
@@ -76,6 +76,10 @@ class Format:
     """The JSON value of a conversation; None if no program reads such a file back."""
     list_name: str = "messages"
     """The key of the list of messages in the value that `write` returns."""
+    evidence: frozenset[str] = frozenset()
+    """Keys and roles in requests, messages and tools that only this provider's API has. They decide if several formats match.
+
+    Empty if the format's values have a shape of their own. A role is written "role tool"."""
 
 
 def read_each(
@@ -88,16 +92,41 @@ def read_each(
         if not matches(value.data):
             source.skip(value.place, f"is {describe(value.data)}, not a conversation of this format")
             continue
-        try:
+        conversations: list[SourceConversation] = []
+        with skip_malformed(source, value.place):
             result = conversation(value.data, value.place)
-        except InvalidMessage as error:
-            source.skip(value.place, str(error))
-            continue
-        if isinstance(result, SourceConversation):
-            yield replace(result, place=value.place, original=value.data)
+            if isinstance(result, SourceConversation):
+                conversations = [replace(result, place=value.place, original=value.data)]
+            else:
+                conversations = [replace(branch, place=value.place) for branch in result]
+        yield from conversations
+
+
+def holds_messages(source: Source, is_message: Callable[[Any], bool], matches: Callable[[Any], bool]) -> bool:
+    """Whether the values of a file are messages of one conversation; otherwise each is a conversation.
+
+    Foreign values do not count. In a file of conversations, a single message belongs to none of them.
+    """
+    are_messages = [is_message(value) for value in source.sample() if is_message(value) or matches(value)]
+    difference = 2 * sum(are_messages) - len(are_messages)
+    return difference > 0 or (difference == 0 and are_messages[:1] == [True])
+
+
+def read_items(
+    source: Source,
+    values: Iterable[Value],
+    is_message: Callable[[Any], bool],
+    read_message: Callable[[Any, str], Iterable[SourceMessage]],
+) -> list[SourceMessage]:
+    """Read messages one by one, each with its place. Those that are not understood are skipped with a reason."""
+    items: list[SourceMessage] = []
+    for value in values:
+        if is_message(value.data):
+            with skip_malformed(source, value.place):
+                items += list(read_message(value.data, value.place))
         else:
-            for branch in result:
-                yield replace(branch, place=value.place)
+            source.skip(value.place, f"is {describe(value.data)}, not a message of this format")
+    return items
 
 
 def items_of(

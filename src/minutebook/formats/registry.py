@@ -10,11 +10,14 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
-from minutebook.errors import InvalidSetting, UnreadableInput
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, Writer, describe
+from minutebook.errors import InvalidMessage, InvalidSetting, MinutebookError, UnreadableInput
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, Writer, describe, text_id
+from minutebook.formats.losses import losses
+from minutebook.formats.malformed import MALFORMED, problem_of, shape_test, skip_malformed
+from minutebook.formats.requests.chat import messages_of
 from minutebook.formats.source import Source
 from minutebook.record.message import Message, call_ids, is_result
-from minutebook.wire.write import FORMAT_KEYS
+from minutebook.wire.write import without_own_keys
 
 GROUP: Final = "minutebook.formats"
 """The group of entry points that add formats."""
@@ -44,7 +47,7 @@ _MODULES: Final = (
     "requests.anthropic",
     "requests.responses",
 )
-"""Modules of the built-in formats. If formats match equally many values of a file, the first of them is used."""
+"""Modules of the built-in formats. If formats match equally many values of a file, `_decided` chooses one of them."""
 
 
 @cache
@@ -92,13 +95,13 @@ def detect(source: str | Path | bytes | Source) -> Format:
         source = Source(source)
     sample = source.sample()
     scores = {
-        name: sum(map(candidate.matches, sample))
+        name: sum(map(shape_test(candidate.matches), sample))
         for name, candidate in formats().items()
         if candidate.kind == source.kind
     }
-    best = max(scores, key=lambda name: scores[name], default="")
-    if scores.get(best):
-        return formats()[best]
+    best = max(scores.values(), default=0)
+    if best:
+        return formats()[_decided([name for name in scores if scores[name] == best], sample, source.name)]
     supported = ", ".join(sorted(formats()))
     beginning = (
         "a SQLite database"
@@ -116,6 +119,49 @@ def detect(source: str | Path | bytes | Source) -> Format:
     )
 
 
+def _decided(names: Sequence[str], sample: list[Any], file: str) -> str:
+    """The format of a file, if several match equally many of its values.
+
+    Raises:
+        UnreadableInput: nothing in the file shows which of them it is, and they would read different messages.
+    """
+    candidates = [formats()[name] for name in names]
+    if len(names) == 1 or not candidates[0].evidence:
+        return names[0]  # that format is recognized by its own shape, not only by messages that other APIs have too
+    terms = list(_terms(sample))
+    counts = [sum(term in candidate.evidence for term in terms) for candidate in candidates]
+    if counts.count(max(counts)) == 1:
+        return names[counts.index(max(counts))]
+    readings = {name: _reading(sample, candidate) for name, candidate in zip(names, candidates, strict=True)}
+    fewest = min(skipped for _, skipped in readings.values())
+    best = {name: messages for name, (messages, skipped) in readings.items() if skipped == fewest}
+    first = next(iter(best))
+    if all(messages == best[first] for messages in best.values()):
+        return first
+    raise UnreadableInput(file, f"may be in the formats {' and '.join(names)}; name the one it is in with --from")
+
+
+def _terms(sample: list[Any]) -> Iterator[str]:
+    """The keys and roles of each request, message and tool in the values of a file."""
+    for value in sample:
+        request = value.get("body", value.get("params", value)) if isinstance(value, Mapping) else {}
+        tools = request.get("tools") if isinstance(request, Mapping) else None
+        objects = [value, request, *(messages_of(value) or []), *(tools if isinstance(tools, list) else ())]
+        for each in objects:
+            if isinstance(each, Mapping):
+                yield from each
+                yield f"role {each.get('role')}"
+
+
+def _reading(sample: list[Any], format_: Format) -> tuple[list[list[Message]], int]:
+    """What a format reads in the values of a file: the messages without details that are not shown, and how much it skips."""
+    source = Source(json.dumps(sample).encode())
+    conversations: list[SourceConversation] = []
+    with skip_malformed(source, "the file"):
+        conversations = list(format_.read(source))
+    return [[without_own_keys(message) for message in each.messages] for each in conversations], len(source.skipped)
+
+
 def read(source: str | Path | bytes | Source, format: str | None = None) -> Iterator[SourceConversation]:  # noqa: A002 - the natural name for callers
     """The conversations of a file, one at a time. Pass a `Source`: its `skipped` lists the parts that were not understood.
 
@@ -129,14 +175,39 @@ def read(source: str | Path | bytes | Source, format: str | None = None) -> Iter
     if format_.kind != source.kind:
         raise UnreadableInput(source.name, f"is not in the format {format_.name}, which is {format_.kind}")
     is_understood = False
-    for conversation in format_.read(source):
-        if conversation.items or conversation.place:  # a recognised value may have no messages
-            is_understood = True
-            yield replace(conversation, format=format_.name)
+    try:
+        for conversation in format_.read(source):
+            if conversation.items or conversation.place:  # a recognised value may have no messages
+                is_understood = True
+                yield _with_valid_facts(conversation, format_.name)
+    except InvalidMessage as error:
+        raise UnreadableInput(source.name, f"is malformed: {error}") from error
+    except MinutebookError:
+        raise
+    except MALFORMED as error:
+        raise UnreadableInput(source.name, f"is malformed: {problem_of(error)}") from error
     if not is_understood:
         reasons = "; ".join(map(str, source.skipped[:3]))
         problem = f"contains no conversation in the format {format_.name}" + (f": {reasons}" if reasons else "")
         raise UnreadableInput(source.name, f"{problem}; `minutebook formats` lists the formats that can be read")
+
+
+def _with_valid_facts(conversation: SourceConversation, format_name: str) -> SourceConversation:
+    """The conversation without facts of another type than they should have. They are not a part of the messages."""
+    items = [
+        item
+        if _is_valid(item.model, str) and _is_valid(item.usage, Mapping)
+        else replace(item, model=text_id(item.model), usage=item.usage if isinstance(item.usage, Mapping) else None)
+        for item in conversation.items
+    ]
+    facts: dict[str, Any] = {
+        name: text_id(getattr(conversation, name)) for name in ("id", "title", "model", "branch_of")
+    }
+    return replace(conversation, items=items, format=format_name, **facts)
+
+
+def _is_valid(value: Any, expected: type) -> bool:
+    return value is None or isinstance(value, expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +217,7 @@ class Converted:
     value: Any
     """The JSON value."""
     lost: tuple[str, ...]
-    """The fields that the format cannot express, by message: "message 3: reasoning_content"."""
+    """What the format cannot express: fields of the conversation, and by message: "message 3: reasoning_content"."""
 
 
 def writer_of(target: Format) -> Writer:
@@ -166,17 +237,24 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
 
     Raises:
         InvalidSetting: there is no format of that name, or it cannot be written.
+        InvalidMessage: a message is malformed.
     """
     target = format_named(format)
     write = writer_of(target)
-    if conversation.format != target.name:
-        conversation = replace(conversation, data={}, original=None)
-    if conversation.original is not None and _read_back(conversation.original, target) == conversation.messages:
+    if (
+        conversation.format == target.name
+        and conversation.original is not None
+        and _read_back(conversation.original, target) == conversation.messages
+    ):
         return Converted(conversation.original, ())
     messages, new_ids = _with_call_ids(conversation.messages)
     items = [replace(item, message=message) for item, message in zip(conversation.items, messages, strict=True)]
-    value = write(replace(conversation, items=items))
-    return Converted(value, (*_losses(conversation, _read_back(value, target)), *new_ids))
+    try:
+        facts: dict[str, Any] = {} if conversation.format == target.name else {"data": {}, "original": None}
+        value = write(replace(conversation, items=items, **facts))
+    except MALFORMED as error:
+        raise InvalidMessage("", f"cannot be written as {target.name}: {problem_of(error)}") from error
+    return Converted(value, (*losses(conversation, value, _read_back(value, target)), *new_ids))
 
 
 def _with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
@@ -232,36 +310,3 @@ def _read_back(value: Any, target: Format) -> list[Message]:
     """The messages that are read from a written value."""
     source = Source(json.dumps([value] if isinstance(value, list) else value).encode(), name=target.name)
     return [message for conversation in target.read(source) for message in conversation.messages]
-
-
-def _losses(conversation: SourceConversation, written: Sequence[Message]) -> Iterator[str]:
-    """The differences between a conversation and the messages that are read from the written value.
-
-    No format that can be written has compactions.
-    """
-    original = conversation.messages
-    for fold in conversation.folds:
-        yield f"message {fold.start}: the summary of {fold.stop - fold.start} messages, which are written in its place"
-    if len(written) != len(original):
-        yield f"{len(original)} messages became {len(written)}"
-        return
-    for index, (before, after) in enumerate(zip(original, written, strict=True)):
-        for key, value in before.items():
-            if key not in FORMAT_KEYS and value is not None and value != after.get(key):
-                yield f"message {index}: {key}"
-        if lost_keys := sorted(key for key in FORMAT_KEYS if key in before and key not in after):
-            names = dict.fromkeys(name for key in lost_keys for name in _detail_names(key, before[key]))
-            yield f"message {index}: details of the original format: {', '.join(names)}"
-
-
-def _detail_names(key: str, stored: Any) -> list[str]:
-    """The types of the blocks or items that a chat message cannot express; the key if there are none."""
-    marks = stored.get("marks", ()) if isinstance(stored, Mapping) else stored
-    values = marks if isinstance(marks, list) else []
-    blocks = [value.get("item", value) for value in values if isinstance(value, Mapping)]
-    names = [str(block["type"]) for block in blocks if "type" in block and block["type"] not in _CHAT_BLOCKS]
-    return names or [key]
-
-
-_CHAT_BLOCKS: Final = frozenset({"text", "tool_use", "tool_result"})
-"""Types of Anthropic's blocks that chat messages have too."""

@@ -233,3 +233,42 @@ def test_what_check_refuses_is_imported_and_reported(
     assert problem in checked.stdout
     assert f"'chat': imported with problems: message 1: {problem}" in imported.stderr
     assert "imported 1 conversations with 2 messages" in imported.stderr
+
+
+def test_a_session_that_was_imported_within_a_message_continues_in_a_branch(on: OnDatabase, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    reports = []
+    for count in (3, 6, 6):  # the second block of the message of line 3 is in line 4
+        path.write_bytes(as_lines(CLAUDE_CODE[:count]))
+        reports.append(on("import", path))
+
+    assert [report.exit_code for report in reports] == [0, 0, 0] or reports[0].exit_code == 6
+    assert "'s-1~2': imported as a branch: the stored 's-1' has other messages from message 1 on" in reports[1].stderr
+    assert "imported 0 conversations with 0 messages; 1 with 4 messages already existed" in reports[2].stderr
+    assert origin(on, "s-1~2") == ("s-1", 1)
+    assert (len(shown(on, "s-1")), len(shown(on, "s-1~2")), ANSWER in shown(on, "s-1~2")[-1]) == (2, 4, True)
+
+
+def test_a_session_that_was_rewound_continues_in_a_branch_and_nothing_comes_twice(
+    on: OnDatabase, tmp_path: Path
+) -> None:
+    path = tmp_path / "session.jsonl"
+    before = [*CLAUDE_CODE[:-1], line(6, 5, "user", user("No."))]
+    rewound = [*before, line(7, 5, "user", user("Yes.")), line(8, 7, "user", user("Really."))]
+    for lines in (before, rewound[:-1], rewound, rewound):
+        path.write_bytes(as_lines(lines))
+        result = on("import", path)
+        assert result.exit_code == 0, result.stderr
+
+    assert {row["id"] for row in rows(on("ls", "--json"))} == {"s-1", "s-1~2"}
+    assert (shown(on, "s-1")[-1], shown(on, "s-1~2")[-2:]) == ("No.", ["Yes.", "Really."])
+    assert origin(on, "s-1~2") == ("s-1", 4)
+
+
+def test_a_session_whose_first_message_was_edited_becomes_another_conversation(on: OnDatabase, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    for text in ("First.", "Second."):
+        path.write_bytes(as_lines([line(1, None, "user", user(text))]))
+        assert on("import", path).exit_code == 0
+
+    assert (shown(on, "s-1"), shown(on, "s-1~2")) == (["First."], ["Second."])

@@ -12,6 +12,7 @@ from minutebook.cli.exits import Command
 from minutebook.cli.files import ConversationFiles, FileConversation
 from minutebook.cli.options import InputFile, conversation_files, is_json, json_option
 from minutebook.cli.rewrite import replace_file
+from minutebook.errors import InvalidMessage
 from minutebook.formats import convert, format_named
 from minutebook.formats.registry import writer_of
 
@@ -67,7 +68,12 @@ def command(
 def _lines(conversations: ConversationFiles, to_format: str, reports: list[dict[str, Any]]) -> Iterator[bytes]:
     """The converted conversations, one per line. A report of each is added to `reports`."""
     for conversation in conversations:
-        converted = convert(conversation.conversation, to_format)
+        try:
+            converted = convert(conversation.conversation, to_format)
+        except InvalidMessage as error:
+            place = conversation.conversation.place or conversation.name
+            conversations.skipped.append({"file": conversation.file, "place": place, "reason": str(error)})
+            continue
         lost = [_with_place(text, conversation) for text in converted.lost]
         reports.append({**conversation.source, "name": conversations.title(conversation), "lost": lost})
         yield json.dumps(converted.value).encode() + b"\n"

@@ -29,7 +29,8 @@ def command(database: Database, files: Sequence[InputFile], from_format: str | N
     A FILE may have any format that `minutebook formats` lists. All files of a FOLDER are imported. Times, ids, models and
     recorded usage are kept; compactions become folds and branches become forks. A conversation without an id is named after
     the file and its index in it, and after the folder too if another conversation has that name. Importing a file twice adds
-    nothing; a session that has grown gets its new messages.
+    nothing; a session that has grown gets its new messages. Stored messages are never changed: if a file has other messages
+    than the stored conversation of its id, a branch ID~2 gets them.
 
     The exit code is 6 if `minutebook check` finds errors in a conversation (it is imported unchanged), or if a part of a
     file was not understood (it is skipped). It is 1 if a conversation was refused, for example because its id is taken. The
@@ -59,7 +60,12 @@ def command(database: Database, files: Sequence[InputFile], from_format: str | N
 
 def _print_result(result: ImportResult) -> None:
     """Print counts and problems to stderr."""
-    for kind, conversations in (("imported with problems", result.broken), ("not imported", result.refused)):
+    kinds = (
+        ("imported with problems", result.broken),
+        ("imported as a branch", result.branched),
+        ("not imported", result.refused),
+    )
+    for kind, conversations in kinds:
         for conversation in conversations:
             problems = "; ".join(conversation.problems)
             click.echo(f"{conversation.file}: {conversation.id!r}: {kind}: {problems}", err=True)

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from minutebook.errors import InvalidMessage
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, time_of
+from minutebook.formats.malformed import shape_test, skip_malformed, skip_unknown_role
 from minutebook.formats.source import Source
 from minutebook.record.fold import Fold
-from minutebook.record.message import leading_system_count
+from minutebook.record.message import Message, leading_system_count
 from minutebook.wire.read import read as read_messages
 
 _MESSAGE_TYPES: Final = frozenset({"user", "assistant"})
@@ -37,6 +37,7 @@ _OTHER_TYPES: Final = frozenset(
 )
 
 
+@shape_test
 def matches(value: Any) -> bool:
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str) or not value.keys() & _KEYS:
         return False
@@ -70,6 +71,9 @@ def read(source: Source) -> Iterator[SourceConversation]:
             source.skip(value.place, "is not a line of a Claude Code session")
             continue
         line = _Line(value.data, value.place)
+        if line.data["type"] in _MESSAGE_TYPES and line.data["message"].get("role") != line.data["type"]:
+            skip_unknown_role(source, value.place, line.data["message"].get("role"))
+            continue
         session = session or line.data.get("sessionId")
         title = line.data.get("summary") or line.data.get("customTitle") or line.data.get("aiTitle") or title
         if "uuid" in line.data:
@@ -149,13 +153,11 @@ def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str 
     for line in _merged_lines(lines):
         if line.data["type"] not in _MESSAGE_TYPES:
             continue
-        try:
+        messages: list[Message] = []
+        with skip_malformed(source, line.place):
             messages = read_messages([_provider_message(line)])
-        except InvalidMessage as error:
-            source.skip(line.place, str(error))
-            continue
         at, model = time_of(line.data.get("timestamp")), line.data["message"].get("model")
-        if line.data.get("isCompactSummary") and items:
+        if line.data.get("isCompactSummary") and items and messages:
             start = leading_system_count([item.message for item in items])
             folds.append(Fold.over(range(start, len(items)), shown=messages, reason="compacted by Claude Code"))
             continue

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from minutebook.errors import InvalidMessage
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
-from minutebook.formats.messages import system, user
+from minutebook.formats.malformed import shape_test, skip_malformed
+from minutebook.formats.messages import json_text, system, user
 from minutebook.formats.requests.responses import is_item
 from minutebook.formats.source import Source
 from minutebook.record.fold import Fold
@@ -20,8 +21,11 @@ from minutebook.wire.responses import items_to_messages, message_to_items
 
 _NOT_SENT: Final = frozenset({"ghost_snapshot", "other"})
 """Types of items that Codex records but does not send to the model."""
+_OTHER_LINES: Final = frozenset({"event_msg"})
+"""Types of lines that are only for the display."""
 
 
+@shape_test
 def matches(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
@@ -56,24 +60,35 @@ class _Session:
     compactions: list[tuple[int, list[Any]]] = field(default_factory=list)
     """The number of items before a compaction, and the items that replace them."""
 
+    def remove_item(self, index: int) -> _Item:
+        self.usage = [(count - (count > index), usage) for count, usage in self.usage]
+        self.compactions = [(count - (count > index), items) for count, items in self.compactions]
+        return self.items.pop(index)
+
 
 def read(source: Source) -> Iterator[SourceConversation]:
     session = _Session()
     for value in source.values():
         line = value.data
         if matches(line):
-            _add_line(session, line, value.place)
+            with skip_malformed(source, value.place):
+                _add_line(source, session, line, value.place)
         elif session.id is not None and is_item(line):  # the oldest versions
             session.items.append(_Item(line, value.place, None, session.model))
         else:
             source.skip(value.place, "is not a line of a Codex session")
-    try:
-        yield _conversation(session, source.stem)
-    except InvalidMessage as error:
-        source.skip(session.items[error.index or 0].place, str(error))
+    while True:
+        try:
+            conversation = _conversation(session, source.stem)
+        except InvalidMessage as error:
+            invalid = session.remove_item(error.index or 0)
+            source.skip(invalid.place, str(error))
+        else:
+            yield conversation
+            return
 
 
-def _add_line(session: _Session, line: Mapping[str, Any], place: str) -> None:
+def _add_line(source: Source, session: _Session, line: Mapping[str, Any], place: str) -> None:
     payload, at = line.get("payload", line), time_of(line.get("timestamp"))
     kind = line.get("type", "session_meta" if "instructions" in line else None)
     if kind == "session_meta":
@@ -83,16 +98,27 @@ def _add_line(session: _Session, line: Mapping[str, Any], place: str) -> None:
         session.instructions = session.instructions or text or payload.get("instructions")
     elif kind == "turn_context":
         session.model = payload.get("model") or session.model
-    elif kind == "response_item" and payload.get("type") not in _NOT_SENT:
-        session.items.append(_Item(payload, place, at, session.model))
+    elif kind == "response_item":
+        if payload.get("type") not in _NOT_SENT:
+            session.items.append(_Item(_item(payload), place, at, session.model))
     elif kind == "compacted":
         replacement = payload.get("replacement_history") or [user(str(payload.get("message") or ""))]
         session.compactions.append((len(session.items), replacement))
-    elif kind == "event_msg" and payload.get("type") == "token_count" and isinstance(payload.get("info"), Mapping):
+    elif kind == "event_msg" and payload["type"] == "token_count" and payload.get("info"):
         info = payload["info"]
         if info.get("total_token_usage") != session.reported_total or session.reported_total is None:
             session.usage.append((len(session.items), _usage(info.get("last_token_usage") or {})))
         session.reported_total = info.get("total_token_usage")
+    elif kind not in _OTHER_LINES and line.get("record_type") != "state":
+        source.skip(place, f"is a line of the unknown type {kind!r}")
+
+
+def _item(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The item. The output of a `local_shell_call` is a `function_call_output`, so the call becomes a function call."""
+    if payload.get("type") != "local_shell_call":
+        return payload
+    call_id, arguments = payload.get("call_id") or payload.get("id"), json_text(payload["action"])
+    return {"type": "function_call", "call_id": call_id, "name": "local_shell", "arguments": arguments}
 
 
 def _usage(counts: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,20 +3,24 @@
 Saved checkpoints (`/chat save`) are lists of contents of Gemini's API, which is the format `gemini`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, time_of
+from minutebook.formats.malformed import shape_test, skip_malformed
 from minutebook.formats.messages import assistant, call, json_text, result, user
-from minutebook.formats.source import Source
+from minutebook.formats.source import Source, Value
 
 _TYPES: Final = frozenset({"user", "gemini", "info", "error", "warning"})
 
 
+@shape_test
 def _is_message(value: Any) -> bool:
     return has_keys(value, "id", "timestamp", "type") and value["type"] in _TYPES and "uuid" not in value
 
 
+@shape_test
 def matches(value: Any) -> bool:
     if has_keys(value, "sessionId", "projectHash"):
         return True
@@ -25,16 +29,32 @@ def matches(value: Any) -> bool:
 
 def read(source: Source) -> Iterator[SourceConversation]:
     header: Mapping[str, Any] = {}
-    items: list[SourceMessage] = []
+    items_by_id: dict[str, list[SourceMessage]] = {}
+
+    def add(values: Iterable[Value]) -> None:
+        for value in values:
+            if _is_message(value.data):
+                with skip_malformed(source, value.place):
+                    items_by_id[str(value.data["id"])] = list(_items(value.data, value.place))
+            else:
+                source.skip(value.place, "is not a message of a Gemini CLI session")
+
     for value in source.values():
-        if has_keys(value.data, "sessionId"):
-            header = value.data
-            for index, message in enumerate(header.get("messages") or ()):
-                items += _items(source, message, f"messages[{index}]")
-        elif _is_message(value.data):
-            items += _items(source, value.data, value.place)
-        elif not matches(value.data):
-            source.skip(value.place, "is not a line of a Gemini CLI session")
+        change = value.data.get("$set") if isinstance(value.data, Mapping) else None
+        if has_keys(value.data, "sessionId") or isinstance(change, Mapping):
+            header = {**header, **(change or value.data)}
+            if "messages" in (change or value.data):
+                items_by_id.clear()
+                with skip_malformed(source, value.place):
+                    add(map(Value, (change or value.data)["messages"], list_places(value.place)))
+        elif has_keys(value.data, "$rewindTo"):
+            ids = list(items_by_id)
+            rewound = str(value.data["$rewindTo"])
+            for message_id in ids[ids.index(rewound) if rewound in items_by_id else 0 :]:
+                del items_by_id[message_id]
+        else:
+            add([value])
+    items = list(chain.from_iterable(items_by_id.values()))
     model = next((item.model for item in reversed(items) if item.model), None)
     yield SourceConversation(
         items=items,
@@ -46,15 +66,12 @@ def read(source: Source) -> Iterator[SourceConversation]:
     )
 
 
-def _items(source: Source, message: Any, place: str) -> Iterator[SourceMessage]:
-    if not _is_message(message):
-        source.skip(place, "is not a message of a Gemini CLI session")
-        return
+def _items(message: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
     at, kind = time_of(message["timestamp"]), message["type"]
     if kind == "user":
         yield SourceMessage(user(_text(message.get("content"))), place, at)
     elif kind == "gemini":
-        tools = [tool for tool in message.get("toolCalls") or () if isinstance(tool, Mapping)]
+        tools = message.get("toolCalls") or ()
         thoughts = [
             f"{thought.get('subject')}: {thought.get('description')}" for thought in message.get("thoughts") or ()
         ]
@@ -69,7 +86,7 @@ def _items(source: Source, message: Any, place: str) -> Iterator[SourceMessage]:
 
 def _text(content: Any) -> str:
     if isinstance(content, list):
-        return "".join(str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in content)
+        return "".join(part["text"] if has_keys(part, "text") else json_text(part) for part in content)
     return content if isinstance(content, str) else ""
 
 

@@ -1,30 +1,46 @@
 """Sessions of opencode, as `opencode export` writes them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, read_each, time_of
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    has_keys,
+    list_places,
+    read_each,
+    read_items,
+    time_of,
+)
+from minutebook.formats.malformed import known_parts, shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, json_text, result, user
-from minutebook.formats.source import Source
+from minutebook.formats.source import Source, Value
+
+_NOT_SENT: Final = frozenset({"step-finish", "snapshot", "patch", "agent", "retry"})
+"""Types of parts that opencode records but does not send to the model."""
 
 
+@shape_test
 def matches(value: Any) -> bool:
     if not has_keys(value, "info", "messages") or not isinstance(value["messages"], list):
         return False
-    return all(has_keys(message, "info", "parts") for message in value["messages"])
+    return all(map(_is_message, value["messages"]))
+
+
+def _is_message(value: Any) -> bool:
+    return has_keys(value, "info", "parts")
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    return read_each(source, matches, _conversation)
+    return read_each(source, matches, partial(_conversation, source))
 
 
-def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
+def _conversation(source: Source, value: Mapping[str, Any], place: str) -> SourceConversation:
     info = value["info"]
-    items = [
-        item
-        for index, message in enumerate(value["messages"])
-        for item in _items(message["info"], message["parts"], f"{place}, messages[{index}]")
-    ]
+    values = map(Value, value["messages"], list_places(place))
+    items = read_items(source, values, _is_message, partial(_items, source))
     model = next((item.model for item in reversed(items) if item.model), None)
     created_at = time_of((info.get("time") or {}).get("created"))
     return SourceConversation(
@@ -32,11 +48,18 @@ def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
     )
 
 
-def _items(info: Mapping[str, Any], parts: list[Any], place: str) -> Iterator[SourceMessage]:
-    at = time_of((info.get("time") or {}).get("created"))
-    if info.get("role") != "assistant":
+def _items(source: Source, message: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
+    info = message["info"]
+    at, role = time_of((info.get("time") or {}).get("created")), info.get("role")
+    if role == "user":
+        parts = known_parts(source, message["parts"], place, {"text", "file"}, ignored=_NOT_SENT)
         yield SourceMessage(user(_user_content(parts)), place, at)
         return
+    if role != "assistant":
+        skip_unknown_role(source, place, role)
+        return
+    types = {"text", "reasoning", "tool", "step-start"}
+    parts = known_parts(source, message["parts"], place, types, ignored=_NOT_SENT)
     usage = _usage(info.get("tokens"))
     steps = list(_steps(parts))
     for index, step in enumerate(steps):
@@ -55,20 +78,20 @@ def _items(info: Mapping[str, Any], parts: list[Any], place: str) -> Iterator[So
                 yield SourceMessage(message, place, time_of((state.get("time") or {}).get("end")) or at)
 
 
-def _steps(parts: list[Any]) -> Iterator[list[Mapping[str, Any]]]:
+def _steps(parts: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
     """The parts of each model call."""
     step: list[Mapping[str, Any]] = []
     for part in parts:
         if part.get("type") == "step-start" and step:
             yield step
             step = []
-        if part.get("type") in {"text", "reasoning", "tool"}:
+        if part.get("type") != "step-start":
             step.append(part)
     if step:
         yield step
 
 
-def _user_content(parts: list[Any]) -> Any:
+def _user_content(parts: list[Mapping[str, Any]]) -> Any:
     texts = [str(part.get("text") or "") for part in parts if part.get("type") == "text"]
     files = [part for part in parts if part.get("type") == "file"]
     if not files:

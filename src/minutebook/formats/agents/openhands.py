@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
-from minutebook.formats.messages import assistant, call, result, system, user
+from minutebook.formats.malformed import shape_test, skip_malformed, skip_unknown_role
+from minutebook.formats.messages import assistant, call, json_text, result, system, user
 from minutebook.formats.source import Source, Value
 
 _NOT_SENT: Final = frozenset({"change_agent_state", "recall", "agent_state_changed", "null", "condensation"})
@@ -12,12 +13,17 @@ _NOT_SENT: Final = frozenset({"change_agent_state", "recall", "agent_state_chang
 _SDK_KINDS: Final = frozenset(
     {"SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent", "UserRejectObservation"}
 )
+_SDK_KINDS_NOT_SENT: Final = frozenset(
+    {"PauseEvent", "Condensation", "CondensationEvent", "CondensationRequest", "CondensationSummaryEvent"}
+    | {"ConversationStateUpdateEvent", "ConversationErrorEvent", "LLMCompletionLogEvent", "TokenEvent"}
+)
 
 
 def _is_first_version(value: Any) -> bool:
     return has_keys(value, "id", "source") and ("action" in value or "observation" in value)
 
 
+@shape_test
 def matches(value: Any) -> bool:
     if has_keys(value, "history") and isinstance(value["history"], list):
         return bool(value["history"]) and all(map(_is_first_version, value["history"]))
@@ -49,7 +55,8 @@ def _conversation(source: Source, events: list[Value], trajectory: Mapping[str, 
     items: list[SourceMessage] = []
     items_with_calls: dict[str, SourceMessage] = {}
     for event in events:
-        items += _items(event.data, event.place, items_with_calls)
+        with skip_malformed(source, event.place):
+            items += list(_items(source, event.data, event.place, items_with_calls))
     own_id = trajectory.get("instance_id")
     return SourceConversation(
         items=items,
@@ -59,9 +66,17 @@ def _conversation(source: Source, events: list[Value], trajectory: Mapping[str, 
     )
 
 
-def _items(event: Mapping[str, Any], place: str, items_with_calls: dict[str, SourceMessage]) -> Iterator[SourceMessage]:
+def _items(
+    source: Source, event: Mapping[str, Any], place: str, items_with_calls: dict[str, SourceMessage]
+) -> Iterator[SourceMessage]:
     """The messages of an event. `items_with_calls` has the messages with tool calls so far, by the id of the response."""
     at = time_of(event.get("timestamp"))
+    if "kind" in event and event["kind"] not in _SDK_KINDS | _SDK_KINDS_NOT_SENT:
+        source.skip(place, f"is an event of the unknown kind {event['kind']!r}")
+        return
+    if (event.get("llm_message") or {}).get("role", "user") not in {"user", "assistant"}:
+        skip_unknown_role(source, place, event["llm_message"]["role"])
+        return
     for message, response_id in _sdk_messages(event) if "kind" in event else _first_version_messages(event):
         earlier = items_with_calls.get(response_id) if response_id else None
         if earlier is not None and message.get("tool_calls"):  # a parallel call of the same response
@@ -121,7 +136,7 @@ def _sdk_messages(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], st
 
 def _text(content: Any) -> str:
     if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+        return "\n".join(part["text"] if has_keys(part, "text") else json_text(part) for part in content)
     return content if isinstance(content, str) else ""
 
 

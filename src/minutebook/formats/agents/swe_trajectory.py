@@ -12,6 +12,7 @@ from minutebook.formats.conversation import (
     read_each,
     text_id,
 )
+from minutebook.formats.malformed import shape_test
 from minutebook.formats.source import Source
 
 
@@ -19,6 +20,7 @@ def _history(value: Mapping[str, Any]) -> Any:
     return value.get("history") if "trajectory" in value else value.get("messages")
 
 
+@shape_test
 def matches(value: Any) -> bool:
     is_mini = has_keys(value, "messages", "info") and (
         "mini-swe-agent" in str(value.get("trajectory_format"))

@@ -5,6 +5,7 @@ some tools are not exported; their results then get a call without arguments.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from minutebook.formats.conversation import (
@@ -17,11 +18,19 @@ from minutebook.formats.conversation import (
     read_each,
     time_of,
 )
+from minutebook.formats.malformed import shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
 from minutebook.formats.source import Source
 from minutebook.record.message import Message
 
+_CONTENT_TYPES: Final = frozenset(
+    {"text", "multimodal_text", "code", "execution_output", "tether_quote", "tether_browsing_display", "system_error"}
+    | {"user_editable_context", "model_editable_context"}
+)
+"""Types of contents with a text or parts. Contents of other types become their JSON."""
 
+
+@shape_test
 def matches(value: Any) -> bool:
     mapping = value.get("mapping") if isinstance(value, Mapping) else None
     return isinstance(mapping, Mapping) and all(
@@ -30,10 +39,10 @@ def matches(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    return read_each(source, matches, _conversations)
+    return read_each(source, matches, partial(_conversations, source))
 
 
-def _conversations(value: Mapping[str, Any], place: str) -> Iterator[SourceConversation]:
+def _conversations(source: Source, value: Mapping[str, Any], place: str) -> Iterator[SourceConversation]:
     nodes = {
         name: Node(name, node.get("parent"), [SourceMessage({"node": node.get("message")}, f"{place}, node {name}")])
         for name, node in value["mapping"].items()
@@ -41,7 +50,7 @@ def _conversations(value: Mapping[str, Any], place: str) -> Iterator[SourceConve
     own_id = value.get("conversation_id") or value.get("id")
     name = str(own_id or place)
     for index, (leaf, path) in enumerate(branches(nodes, value.get("current_node"))):
-        items = list(_items(path))
+        items = list(_items(source, path))
         yield SourceConversation(
             items=items,
             id=f"{name}.{leaf}" if index else name,
@@ -53,11 +62,15 @@ def _conversations(value: Mapping[str, Any], place: str) -> Iterator[SourceConve
         )
 
 
-def _items(path: list[SourceMessage]) -> Iterator[SourceMessage]:
+def _items(source: Source, path: list[SourceMessage]) -> Iterator[SourceMessage]:
     open_call: str | None = None
+    thoughts = ""
     for item in path:
         node = item.message["node"]
         if not isinstance(node, Mapping):
+            continue
+        if thoughts_of_node := _thoughts(node.get("content") or {}):
+            thoughts = "\n".join(filter(None, [thoughts, thoughts_of_node]))
             continue
         at, model = time_of(node.get("create_time")), (node.get("metadata") or {}).get("model_slug")
         role = (node.get("author") or {}).get("role")
@@ -71,21 +84,33 @@ def _items(path: list[SourceMessage]) -> Iterator[SourceMessage]:
             open_call = None
         elif role == "assistant" and node.get("recipient", "all") != "all":
             open_call = f"call_{node.get('id')}"
-            messages.append(assistant(None, [call(open_call, node["recipient"], text)]))
+            messages.append(assistant(None, [call(open_call, node["recipient"], text)], reasoning=thoughts))
         elif role == "assistant" and text:
-            messages.append(assistant(text))
+            messages.append(assistant(text, reasoning=thoughts))
         elif role == "user":
             messages.append(user(content))
         elif role == "system" and text:
             messages.append(system(text))
+        elif role not in {"assistant", "system"}:
+            skip_unknown_role(source, item.place, role)
+        thoughts = "" if messages else thoughts
         for message in messages:
             yield SourceMessage(message, item.place, at, model if role == "assistant" else None)
 
 
+def _thoughts(content: Mapping[str, Any]) -> str:
+    if content.get("content_type") != "thoughts":
+        return ""
+    return "\n".join(str(thought.get("content") or thought.get("summary") or "") for thought in content["thoughts"])
+
+
 def _content(content: Mapping[str, Any]) -> tuple[str, Any]:
     """The text of a content, and the text or list of parts for a user message."""
-    if content.get("content_type") in {"thoughts", "reasoning_recap"}:
+    kind = content.get("content_type")
+    if kind == "reasoning_recap":  # how long the model thought
         return "", ""
+    if content and kind not in _CONTENT_TYPES:
+        return json_text(content), json_text(content)
     parts = content.get("parts")
     if not isinstance(parts, list):
         text = str(

@@ -1,30 +1,47 @@
 """`conversations.json` of a Claude.ai data export. Calls and results are blocks of one message in the export."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, read_each, time_of
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    has_keys,
+    list_places,
+    read_each,
+    read_items,
+    time_of,
+)
+from minutebook.formats.malformed import known_parts, shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, json_text, result, user
-from minutebook.formats.source import Source
+from minutebook.formats.source import Source, Value
 from minutebook.record.message import Message
 
 
+@shape_test
 def matches(value: Any) -> bool:
     if not has_keys(value, "chat_messages") or not isinstance(value["chat_messages"], list):
         return False
-    return all(has_keys(message, "sender") for message in value["chat_messages"])
+    return all(map(_is_message, value["chat_messages"]))
+
+
+def _is_message(value: Any) -> bool:
+    return has_keys(value, "sender")
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    return read_each(source, matches, _conversation)
+    return read_each(source, matches, partial(_conversation, source))
 
 
-def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
-    items = [
-        SourceMessage(message, f"{place}, chat_messages[{index}]", time_of(exported.get("created_at")))
-        for index, exported in enumerate(value["chat_messages"])
-        for message in _messages(exported)
-    ]
+def _conversation(source: Source, value: Mapping[str, Any], place: str) -> SourceConversation:
+    def read_message(exported: Mapping[str, Any], message_place: str) -> Iterator[SourceMessage]:
+        at = time_of(exported.get("created_at"))
+        return (SourceMessage(message, message_place, at) for message in _messages(source, exported, message_place))
+
+    values = map(Value, value["chat_messages"], list_places(place, "chat_messages"))
+    items = read_items(source, values, _is_message, read_message)
     return SourceConversation(
         items=items,
         id=value.get("uuid"),
@@ -34,25 +51,31 @@ def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
     )
 
 
-def _messages(exported: Mapping[str, Any]) -> Iterator[Message]:
+def _messages(source: Source, exported: Mapping[str, Any], place: str) -> Iterator[Message]:
     """The chat messages of one message of the export."""
-    blocks = exported.get("content")
-    blocks = [block for block in blocks if isinstance(block, Mapping)] if isinstance(blocks, list) and blocks else []
-    if not blocks:
-        blocks = [{"type": "text", "text": str(exported.get("text") or "")}]
+    blocks = exported.get("content") or [{"type": "text", "text": str(exported.get("text") or "")}]
+    for index, file in enumerate(exported.get("attachments") or ()):
+        if not file.get("extracted_content"):
+            source.skip(f"{place}, attachments[{index}]", "has no text in the export")
+    for index in range(len(exported.get("files") or ())):
+        source.skip(f"{place}, files[{index}]", "is a file that the export does not contain")
     if exported["sender"] == "human":
-        texts = [str(block.get("text") or "") for block in blocks if block.get("type") == "text"]
+        texts = [str(block.get("text") or "") for block in known_parts(source, blocks, place, {"text"})]
         texts += [
             f"{file.get('file_name')}:\n{file['extracted_content']}"
             for file in exported.get("attachments") or ()
             if file.get("extracted_content")
         ]
         yield user("\n\n".join(texts))
+    elif exported["sender"] == "assistant":
+        types = {"text", "thinking", "tool_use", "tool_result"}
+        known = known_parts(source, blocks, place, types, ignored={"token_budget"})
+        yield from _answer(source, known, str(exported.get("uuid") or ""), place)
     else:
-        yield from _answer(blocks, str(exported.get("uuid") or ""))
+        skip_unknown_role(source, place, exported["sender"])
 
 
-def _answer(blocks: list[Mapping[str, Any]], message_id: str) -> Iterator[Message]:
+def _answer(source: Source, blocks: list[Mapping[str, Any]], message_id: str, place: str) -> Iterator[Message]:
     """The messages of an answer. After tool results, the next block starts another assistant message."""
     text, thinking, calls, results = "", "", list[dict[str, Any]](), list[Message]()
     for number, block in enumerate([*blocks, {"type": "end"}]):
@@ -70,13 +93,16 @@ def _answer(blocks: list[Mapping[str, Any]], message_id: str) -> Iterator[Messag
         elif kind == "tool_result" and len(results) < len(calls):
             call_id = block.get("tool_use_id") or calls[len(results)]["id"]
             results.append(result(call_id, _result_text(block.get("content")), is_error=bool(block.get("is_error"))))
+        elif kind == "tool_result":
+            source.skip(f"{place}, part {number}", "is a result without a call")
     if text or calls or thinking or not blocks:
         yield assistant(text, calls, reasoning=thinking)
 
 
 def _result_text(content: Any) -> str:
     if isinstance(content, list):
-        return "\n".join(str(part["text"]) if has_keys(part, "text") else json_text(part) for part in content)
+        is_text = [has_keys(part, "type", "text") and part["type"] == "text" for part in content]
+        return "\n".join(part["text"] if text else json_text(part) for part, text in zip(content, is_text, strict=True))
     return json_text(content if content is not None else "")
 
 

@@ -1,6 +1,7 @@
 """Chats exported from Open WebUI. Regenerated answers and edited prompts are branches."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from minutebook.formats.conversation import (
@@ -14,24 +15,30 @@ from minutebook.formats.conversation import (
     read_each,
     time_of,
 )
+from minutebook.formats.malformed import shape_test, skip_malformed, skip_unknown_role
 from minutebook.formats.source import Source
+from minutebook.record.message import ROLES
 
 
+@shape_test
 def matches(value: Any) -> bool:
     chat: Any = value.get("chat") if isinstance(value, Mapping) else None
     return has_keys(chat, "history") and has_keys(chat["history"], "messages")
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    return read_each(source, matches, _conversations)
+    return read_each(source, matches, partial(_conversations, source))
 
 
-def _conversations(value: Mapping[str, Any], place: str) -> Iterator[SourceConversation]:
+def _conversations(source: Source, value: Mapping[str, Any], place: str) -> Iterator[SourceConversation]:
     chat, history = value["chat"], value["chat"]["history"]
-    nodes = {
-        name: Node(name, message.get("parentId"), _items(message, f"{place}, message {name}"))
-        for name, message in history["messages"].items()
-    }
+    nodes = {}
+    for name, message in history["messages"].items():
+        node_place = f"{place}, message {name}"
+        items: list[SourceMessage] = []
+        with skip_malformed(source, node_place):
+            items = _items(source, message, node_place)
+        nodes[name] = Node(name, message.get("parentId") if isinstance(message, Mapping) else None, items)
     own_id = value.get("id") or chat.get("id")
     name = str(own_id or place)
     for index, (leaf, items) in enumerate(branches(nodes, history.get("currentId"))):
@@ -46,8 +53,19 @@ def _conversations(value: Mapping[str, Any], place: str) -> Iterator[SourceConve
         )
 
 
-def _items(message: Mapping[str, Any], place: str) -> list[SourceMessage]:
+def _items(source: Source, message: Mapping[str, Any], place: str) -> list[SourceMessage]:
     chat = {key: message[key] for key in ("role", "content", "tool_calls", "tool_call_id") if key in message}
+    if message["role"] not in ROLES:
+        skip_unknown_role(source, place, message["role"])
+        return []
+    images = []
+    for index, file in enumerate(message.get("files") or ()):
+        if file.get("type") == "image":
+            images.append({"type": "image_url", "image_url": {"url": file["url"]}})
+        else:
+            source.skip(f"{place}, files[{index}]", "is a file that the export does not contain")
+    if images:
+        chat["content"] = [{"type": "text", "text": chat["content"]}, *images]
     at, model = time_of(message.get("timestamp")), message.get("model")
     return items_of([chat], [place], at=at, model=model, usage=message.get("usage"))
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from minutebook.formats.conversation import (
@@ -13,6 +14,7 @@ from minutebook.formats.conversation import (
     read_each,
     text_id,
 )
+from minutebook.formats.malformed import shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
 from minutebook.formats.requests.chat import fact_fields
 from minutebook.formats.source import Source
@@ -23,16 +25,17 @@ _ASSISTANT: Final = frozenset({"gpt", "assistant", "chatgpt", "bing", "bard", "m
 _RESULT: Final = frozenset({"observation", "tool", "function_response"})
 
 
+@shape_test
 def matches(value: Any) -> bool:
     turns = value.get("conversations") if isinstance(value, Mapping) else None
     return isinstance(turns, list) and bool(turns) and all(has_keys(turn, "from", "value") for turn in turns)
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    return read_each(source, matches, _conversation)
+    return read_each(source, matches, partial(_conversation, source))
 
 
-def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
+def _conversation(source: Source, value: Mapping[str, Any], place: str) -> SourceConversation:
     items = [SourceMessage(system(value["system"]), f"{place}, system")] if value.get("system") else []
     call_id = ""
     turn_places = list_places(place, "conversations")
@@ -40,11 +43,16 @@ def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
         speaker = turn["from"]
         if speaker == "function_call":
             call_id = f"call_{index}"
-        items.append(SourceMessage(_message(speaker, turn["value"], call_id), turn_place))
+        message = _message(speaker, turn["value"], call_id)
+        if message is None:
+            skip_unknown_role(source, turn_place, speaker)
+        else:
+            items.append(SourceMessage(message, turn_place))
     return SourceConversation(items=items, id=text_id(value.get("id")), model=text_id(value.get("model")))
 
 
-def _message(speaker: str, value: Any, call_id: str) -> Message:
+def _message(speaker: str, value: Any, call_id: str) -> Message | None:
+    """The message of a turn; None if the speaker is unknown."""
     text = json_text(value)
     if speaker in _USER:
         return user(text)
@@ -57,7 +65,9 @@ def _message(speaker: str, value: Any, call_id: str) -> Message:
             function = {}
         function = function if isinstance(function, dict) else {}
         return assistant(None, [call(call_id, function.get("name"), function.get("arguments", text))])
-    return assistant(text) if speaker in _ASSISTANT else system(text)
+    if speaker in _ASSISTANT:
+        return assistant(text)
+    return system(text) if speaker == "system" else None
 
 
 def write(conversation: SourceConversation) -> Any:

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from minutebook.errors import InvalidMessage
 from minutebook.formats.conversation import (
     Format,
     SourceConversation,
@@ -15,10 +15,12 @@ from minutebook.formats.conversation import (
     text_id,
     time_of,
 )
+from minutebook.formats.malformed import shape_test, skip_malformed, skip_unknown_role
 from minutebook.formats.source import Source
 from minutebook.wire.gemini import numbered_messages
 
 
+@shape_test
 def matches(value: Any) -> bool:
     if not has_keys(value, "events") or not isinstance(value["events"], list):
         return False
@@ -27,19 +29,26 @@ def matches(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    return read_each(source, matches, _conversation)
+    return read_each(source, matches, partial(_conversation, source))
 
 
-def _conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
+def _conversation(source: Source, value: Mapping[str, Any], place: str) -> SourceConversation:
     events = [(event, f"{place}, events[{index}]") for index, event in enumerate(value["events"])]
-    return _session(events, text_id(value.get("id")), value.get("lastUpdateTime", value.get("last_update_time")))
+    return _session(
+        source, events, text_id(value.get("id")), value.get("lastUpdateTime", value.get("last_update_time"))
+    )
 
 
-def _session(events: list[tuple[Mapping[str, Any], str]], name: str | None, updated_at: Any) -> SourceConversation:
+def _session(
+    source: Source, events: list[tuple[Mapping[str, Any], str]], name: str | None, updated_at: Any
+) -> SourceConversation:
     contents, sources = [], list[SourceMessage]()
     for event, place in events:
         content: Any = event.get("content")
         if not has_keys(content, "parts") or not content["parts"] or event.get("partial"):
+            continue
+        if content.get("role") not in {None, "user", "model", "function"}:
+            skip_unknown_role(source, place, content["role"])
             continue
         contents.append(
             {
@@ -57,6 +66,7 @@ def _session(events: list[tuple[Mapping[str, Any], str]], name: str | None, upda
 FORMAT: Final = Format(name="adk", title="Google ADK sessions (JSON)", matches=matches, read=read)
 
 
+@shape_test
 def matches_tables(tables: Any) -> bool:
     return has_keys(tables, "sessions", "events") and tables["events"] >= {"app_name", "session_id"}
 
@@ -70,19 +80,17 @@ def read_database(source: Source) -> Iterator[SourceConversation]:
             events: list[tuple[Mapping[str, Any], str]] = []
             for row in rows:
                 place = f"event {row['id']}"
-                try:
+                with skip_malformed(source, place):
                     columns = dict(row)
                     event = json.loads(columns["event_data"]) if columns.get("event_data") else columns
                     content = event.get("content")
                     events.append(
                         ({**event, "content": json.loads(content) if isinstance(content, str) else content}, place)
                     )
-                except ValueError as error:
-                    source.skip(place, f"is not JSON ({error})")
-            try:
-                yield _session(events, session["id"], session["update_time"])
-            except InvalidMessage as error:
-                source.skip(f"session {session['id']}", str(error))
+            conversations: list[SourceConversation] = []
+            with skip_malformed(source, f"session {session['id']}"):
+                conversations = [_session(source, events, session["id"], session["update_time"])]
+            yield from conversations
 
 
 DATABASE_FORMAT: Final = Format(

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from minutebook.errors import MinutebookError
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
+from minutebook.formats.malformed import shape_test
 from minutebook.formats.source import Source, Value
 from minutebook.record.fold import Fold
 from minutebook.wire.chat import entry_from_json, entry_to_provider_message
@@ -17,6 +18,7 @@ from minutebook.wire.chat import entry_from_json, entry_to_provider_message
 _KINDS: Final = ("conversation", "purged", "entry", "fold", "pin")
 
 
+@shape_test
 def matches(value: Any) -> bool:
     if is_chat_entry(value):
         return True

@@ -1,12 +1,23 @@
 """Messages of LangChain, as `messages_to_dict` or `dumpd` write them."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, read_each
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    has_keys,
+    holds_messages,
+    list_places,
+    read_each,
+    read_items,
+)
+from minutebook.formats.malformed import shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, result, system, user
 from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of
-from minutebook.formats.source import Source
+from minutebook.formats.source import Source, Value
 from minutebook.record.message import Message, role_of
 from minutebook.wire.anthropic import to_anthropic
 
@@ -21,46 +32,51 @@ _CLASSES: Final = {
 }
 
 
+@shape_test
 def is_message(value: Any) -> bool:
     if has_keys(value, "lc", "kwargs", "id"):
         return isinstance(value["id"], list) and str(value["id"][-1]).removesuffix("Chunk") in _CLASSES
     return has_keys(value, "type", "data") and value["type"] in _TYPES and isinstance(value["data"], Mapping)
 
 
+@shape_test
 def matches(value: Any) -> bool:
     messages = value if isinstance(value, list) else messages_of(value)
     return is_message(value) or (bool(messages) and all(map(is_message, messages or ())))
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    if is_message(next(iter(source.sample()), None)):
-        items = []
-        for value in source.values():
-            if is_message(value.data):
-                items.append(_item(value.data, value.place))
-            else:
-                source.skip(value.place, "is not a LangChain message")
-        yield SourceConversation(items=items)
+    if holds_messages(source, is_message, matches):
+        yield SourceConversation(items=read_items(source, source.values(), is_message, partial(_items, source)))
     else:
-        yield from read_each(source, matches, _conversation)
+        yield from read_each(source, _is_conversation, partial(_conversation, source))
 
 
-def _conversation(value: Any, place: str) -> SourceConversation:
+def _is_conversation(value: Any) -> bool:
+    return matches(value) and not is_message(value)
+
+
+def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     messages = value if isinstance(value, list) else messages_of(value) or []
-    items = [
-        _item(message, message_place) for message, message_place in zip(messages, list_places(place), strict=False)
-    ]
+    items = read_items(source, map(Value, messages, list_places(place)), is_message, partial(_items, source))
     return SourceConversation(items=items, **(facts_of(value) if isinstance(value, Mapping) else {}))
 
 
-def _item(value: Mapping[str, Any], place: str) -> SourceMessage:
+def _items(source: Source, value: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
     if "lc" in value:
         kind, data = _CLASSES[str(value["id"][-1]).removesuffix("Chunk")], value["kwargs"]
     else:
         kind, data = str(value["type"]).removesuffix("MessageChunk").lower(), value["data"]
     metadata = data.get("response_metadata") or {}
     model = metadata.get("model_name") or metadata.get("model")
-    return SourceMessage(_message(kind, data), place, None, model, data.get("usage_metadata"))
+    if kind == "chat":
+        kind = {"assistant": "ai", "user": "human", "system": "system"}.get(data["role"], "")
+    if not kind:
+        skip_unknown_role(source, place, data["role"])
+        return
+    for index in range(len(data.get("invalid_tool_calls") or ())):
+        source.skip(f"{place}, invalid_tool_calls[{index}]", "is a call whose arguments could not be parsed")
+    yield SourceMessage(_message(kind, data), place, None, model, data.get("usage_metadata"))
 
 
 def _message(kind: str, data: Mapping[str, Any]) -> Message:

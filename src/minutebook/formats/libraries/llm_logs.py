@@ -5,10 +5,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
+from minutebook.formats.malformed import shape_test, skip_malformed
 from minutebook.formats.messages import assistant, call, result, system, user
 from minutebook.formats.source import Source
 
+_UNREAD_TABLES: Final = frozenset({"prompt_attachments", "prompt_fragments", "system_fragments"})
+"""Tables with parts of prompts, by response."""
 
+
+@shape_test
 def matches(tables: Any) -> bool:
     return has_keys(tables, "conversations", "responses") and tables["responses"] >= {
         "prompt",
@@ -25,11 +30,14 @@ def read(source: Source) -> Iterator[SourceConversation]:
             rows = database.execute(
                 "SELECT * FROM responses WHERE conversation_id = ? ORDER BY id", (conversation["id"],)
             ).fetchall()
-            items = [
-                item
-                for index, row in enumerate(rows)
-                for item in _items(database, row, has_tools=has_tools, is_first=not index)
-            ]
+            items: list[SourceMessage] = []
+            for index, row in enumerate(rows):
+                place = f"response {row['id']}"
+                with skip_malformed(source, place):
+                    items += list(_items(database, row, has_tools=has_tools, is_first=not index))
+                for table in _UNREAD_TABLES & tables:
+                    for _ in _rows(database, table, row["id"], order="rowid"):
+                        source.skip(f"{place}, {table}", "is not read")
             yield SourceConversation(
                 items=items,
                 id=conversation["id"],
@@ -43,6 +51,8 @@ def _items(
     database: sqlite3.Connection, row: sqlite3.Row, *, has_tools: bool, is_first: bool
 ) -> Iterator[SourceMessage]:
     place, at = f"response {row['id']}", time_of(row["datetime_utc"])
+    if isinstance(row["prompt"], bytes) or isinstance(row["response"], bytes) or isinstance(row["system"], bytes):
+        raise TypeError("a column has bytes instead of a text")
     if is_first and row["system"]:
         yield SourceMessage(system(row["system"]), place, at)
     for output in _rows(database, "tool_results", row["id"]) if has_tools else ():
@@ -59,8 +69,8 @@ def _items(
     yield SourceMessage(assistant(row["response"], calls), place, at, row["model"], usage)
 
 
-def _rows(database: sqlite3.Connection, table: str, response_id: str) -> list[sqlite3.Row]:
-    return database.execute(f"SELECT * FROM {table} WHERE response_id = ? ORDER BY id", (response_id,)).fetchall()  # noqa: S608 - our own table names
+def _rows(database: sqlite3.Connection, table: str, response_id: str, order: str = "id") -> list[sqlite3.Row]:
+    return database.execute(f"SELECT * FROM {table} WHERE response_id = ? ORDER BY {order}", (response_id,)).fetchall()  # noqa: S608 - our own table names
 
 
 FORMAT: Final = Format(

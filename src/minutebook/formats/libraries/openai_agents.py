@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from minutebook.errors import InvalidMessage
 from minutebook.formats.conversation import Format, SourceConversation, has_keys, items_of, time_of
+from minutebook.formats.malformed import shape_test, skip_malformed
 from minutebook.formats.source import Source
 
 
+@shape_test
 def matches(tables: Any) -> bool:
     return has_keys(tables, "agent_sessions", "agent_messages") and "message_data" in tables["agent_messages"]
 
@@ -22,15 +23,14 @@ def read(source: Source) -> Iterator[SourceConversation]:
             )
             for row_id, data in rows:
                 place = f"agent_messages {row_id}"
-                try:
+                with skip_malformed(source, place):
                     items.append(json.loads(data))
                     places.append(place)
-                except ValueError as error:
-                    source.skip(place, f"is not JSON ({error})")
-            try:
-                yield SourceConversation(items=items_of(items, places), id=str(session), created_at=time_of(created_at))
-            except InvalidMessage as error:
-                source.skip(f"session {session}", str(error))
+            conversations: list[SourceConversation] = []
+            with skip_malformed(source, f"session {session}"):
+                messages = items_of(items, places)
+                conversations = [SourceConversation(items=messages, id=str(session), created_at=time_of(created_at))]
+            yield from conversations
 
 
 FORMAT: Final = Format(

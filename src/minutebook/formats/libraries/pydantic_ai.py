@@ -1,6 +1,6 @@
 """Messages of pydantic-ai, as `ModelMessagesTypeAdapter` writes them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from minutebook.formats.conversation import (
@@ -8,56 +8,67 @@ from minutebook.formats.conversation import (
     SourceConversation,
     SourceMessage,
     has_keys,
+    holds_messages,
     list_places,
     read_each,
+    read_items,
     time_of,
 )
+from minutebook.formats.malformed import known_parts, shape_test
 from minutebook.formats.messages import assistant, call, image, json_text, result, system, user
-from minutebook.formats.source import Source
+from minutebook.formats.source import Source, Value
 from minutebook.record.message import Message
 
+_REQUEST_PARTS: Final = frozenset({"system-prompt", "user-prompt", "tool-return", "retry-prompt"})
 
+
+@shape_test
 def is_message(value: Any) -> bool:
     if not has_keys(value, "kind", "parts") or value["kind"] not in {"request", "response"}:
         return False
     return isinstance(value["parts"], list) and all(has_keys(part, "part_kind") for part in value["parts"])
 
 
+@shape_test
 def matches(value: Any) -> bool:
     return is_message(value) or (isinstance(value, list) and bool(value) and all(map(is_message, value)))
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    if is_message(next(iter(source.sample()), None)):
-        items: list[SourceMessage] = []
-        for value in source.values():
-            if is_message(value.data):
-                items += _items(value.data, value.place, is_first=not items)
-            else:
-                source.skip(value.place, "is not a pydantic-ai message")
-        yield SourceConversation(items=items)
+    if holds_messages(source, is_message, matches):
+        yield _conversation(source, source.values())
     else:
-        yield from read_each(source, matches, _conversation)
+        yield from read_each(
+            source,
+            lambda value: matches(value) and not is_message(value),
+            lambda value, place: _conversation(source, map(Value, value, list_places(place))),
+        )
 
 
-def _conversation(value: list[Any], place: str) -> SourceConversation:
-    items = [
-        item
-        for index, (message, message_place) in enumerate(zip(value, list_places(place), strict=False))
-        for item in _items(message, message_place, is_first=not index)
-    ]
+def _conversation(source: Source, values: Iterable[Value]) -> SourceConversation:
+    instructions = None
+
+    def read_message(value: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
+        nonlocal instructions
+        if (text := value.get("instructions")) and instructions is None:
+            instructions = text
+            yield SourceMessage(system(json_text(text)), place)
+        elif text and text != instructions:
+            source.skip(f"{place}, instructions", "are not those of the first request")
+        yield from _items(source, value, place)
+
+    items = read_items(source, values, is_message, read_message)
     return SourceConversation(items=items, model=next((item.model for item in reversed(items) if item.model), None))
 
 
-def _items(value: Mapping[str, Any], place: str, *, is_first: bool) -> Iterator[SourceMessage]:
+def _items(source: Source, value: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
     if value["kind"] == "response":
-        yield SourceMessage(
-            _answer(value["parts"]), place, time_of(value.get("timestamp")), value.get("model_name"), value.get("usage")
-        )
+        parts = known_parts(source, value["parts"], place, {"text", "thinking", "tool-call"}, key="part_kind")
+        if parts or not value["parts"]:
+            at = time_of(value.get("timestamp"))
+            yield SourceMessage(_answer(parts), place, at, value.get("model_name"), value.get("usage"))
         return
-    if is_first and value.get("instructions"):
-        yield SourceMessage(system(value["instructions"]), place)
-    for part in value["parts"]:
+    for part in known_parts(source, value["parts"], place, _REQUEST_PARTS, key="part_kind"):
         yield SourceMessage(_request_message(part), place, time_of(part.get("timestamp")))
 
 

@@ -5,7 +5,16 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, items_of, list_places, read_each
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    holds_messages,
+    items_of,
+    list_places,
+    read_each,
+)
+from minutebook.formats.malformed import shape_test
 from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
 from minutebook.record.message import leading_system_count, text_of
@@ -16,9 +25,14 @@ _ROLES: Final = frozenset({"user", "assistant", "system"})
 _CHAT_PARTS: Final = frozenset(
     {"image_url", "input_audio", "file", "refusal", "input_text", "output_text", "input_image"}
 )
+_EVIDENCE: Final = frozenset(
+    {"system", "stop_sequences", "anthropic_version", "anthropic_beta", "mcp_servers", "context_management", "thinking"}
+    | {"params", "input_schema", "stop_reason", "stop_sequence", "cache_control", "top_k", "output_config"}
+)
 _OWN_BLOCKS: Final = frozenset({"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "image", "document"})
 
 
+@shape_test
 def is_message(value: Any) -> bool:
     """Whether a value may be a message of this API. A text message may also be a chat message."""
     if not isinstance(value, Mapping) or value.get("role") not in _ROLES or value.keys() & {"tool_calls", "parts"}:
@@ -39,6 +53,7 @@ def _has_own_blocks(message: Mapping[str, Any]) -> bool:
     )
 
 
+@shape_test
 def matches(value: Any) -> bool:
     if not _is_readable(value):
         return False
@@ -67,13 +82,13 @@ def _is_response(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    first_value = next(iter(source.sample()), None)
-    if is_message(first_value) and not _is_response(first_value):
+    if holds_messages(source, lambda value: is_message(value) and not _is_response(value), _is_conversation):
         yield read_message_stream(source, is_message, _items)
     else:
         yield from read_each(source, _is_conversation, _conversation)
 
 
+@shape_test
 def _is_conversation(value: Any) -> bool:
     """Whether a value contains messages. In a file of such values, a single message belongs to none of them."""
     return _is_readable(value) and (messages_of(value) is not None or _is_response(value))
@@ -118,4 +133,5 @@ FORMAT: Final = Format(
     read=read,
     provider="anthropic",
     write=write,
+    evidence=_EVIDENCE,
 )

@@ -1,11 +1,22 @@
 """Requests of the Converse API of Amazon Bedrock."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, items_of, list_places, read_each
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    describe,
+    holds_messages,
+    items_of,
+    list_places,
+    read_each,
+)
+from minutebook.formats.malformed import shape_test
 from minutebook.formats.messages import json_text, system
-from minutebook.formats.requests.chat import facts_of, without_messages
+from minutebook.formats.requests.chat import facts_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
 from minutebook.record.message import plain_copy
 
@@ -14,6 +25,7 @@ _BLOCKS: Final = frozenset(
 )
 
 
+@shape_test
 def is_message(value: Any) -> bool:
     return (
         isinstance(value, Mapping)
@@ -26,25 +38,35 @@ def is_message(value: Any) -> bool:
     )
 
 
+@shape_test
 def matches(value: Any) -> bool:
     messages = value.get("messages") if isinstance(value, Mapping) else value
     return is_message(value) or (isinstance(messages, list) and bool(messages) and all(map(is_message, messages)))
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    if is_message(next(iter(source.sample()), None)):
-        items = [item for value in source.values() for item in items_of([_message(value.data)], [value.place])]
-        yield SourceConversation(items=items)
+    if holds_messages(source, is_message, matches):
+        yield read_message_stream(
+            source, is_message, lambda messages, places: items_of(map(_message, messages), places)
+        )
     else:
-        yield from read_each(source, matches, _conversation)
+        yield from read_each(source, _is_conversation, partial(_conversation, source))
 
 
-def _conversation(value: Any, place: str) -> SourceConversation:
+@shape_test
+def _is_conversation(value: Any) -> bool:
+    return matches(value) and not is_message(value)
+
+
+def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     messages = value["messages"] if isinstance(value, Mapping) else value
     items = items_of(map(_message, messages), list_places(place))
     if not isinstance(value, Mapping):
         return SourceConversation(items=items)
     prompt = "\n".join(str(block["text"]) for block in value.get("system") or () if "text" in block)
+    for index, block in enumerate(value.get("system") or ()):
+        if "text" not in block and "cachePoint" not in block:
+            source.skip(f"{place}, system[{index}]", f"is {describe(block)}, not a text")
     if prompt:
         items.insert(0, SourceMessage(system(prompt), f"{place}, system"))
     facts = facts_of(value)
@@ -55,7 +77,13 @@ def _conversation(value: Any, place: str) -> SourceConversation:
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     """The message in the format of Anthropic's own API, which has the same structure."""
-    return {"role": message["role"], "content": [_block(block) for block in message["content"]]}
+    blocks: list[dict[str, Any]] = []
+    for block in message["content"]:
+        if "cachePoint" in block and blocks:
+            blocks[-1]["cache_control"] = {"type": "ephemeral"}
+        else:
+            blocks.append(_block(block))
+    return {"role": message["role"], "content": blocks}
 
 
 def _block(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,6 +100,8 @@ def _block(block: Mapping[str, Any]) -> dict[str, Any]:
         content = [_result_block(inner) for inner in result.get("content") or ()]
         tool_result = {"type": "tool_result", "tool_use_id": result.get("toolUseId"), "content": content}
         return {**tool_result, "is_error": True} if result.get("status") == "error" else tool_result
+    if "redactedContent" in (block.get("reasoningContent") or ()):
+        return {"type": "redacted_thinking", "data": block["reasoningContent"]["redactedContent"]}
     if "reasoningContent" in block:
         text = block["reasoningContent"].get("reasoningText") or {}
         return {"type": "thinking", "thinking": text.get("text", ""), "signature": text.get("signature", "")}

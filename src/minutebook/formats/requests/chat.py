@@ -1,6 +1,7 @@
 """OpenAI chat completions: messages, requests, responses, batches, and files with one conversation or message per line."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
@@ -9,14 +10,16 @@ from minutebook.formats.conversation import (
     SourceConversation,
     SourceMessage,
     has_keys,
+    holds_messages,
     items_of,
     list_places,
     read_each,
     text_id,
     time_of,
 )
+from minutebook.formats.malformed import shape_test
 from minutebook.formats.source import Source
-from minutebook.record.message import ROLES, Message, plain_copy, require_message
+from minutebook.record.message import ROLES, Message, is_result, plain_copy, require_message, type_of
 from minutebook.wire.read import read_input
 from minutebook.wire.write import FORMAT_KEYS
 
@@ -25,8 +28,22 @@ _FOREIGN_PARTS: Final = frozenset(
     | {"input_text", "output_text", "input_image", "input_file", "summary_text"}
 )
 """Types of parts that Anthropic's API or the Responses API has."""
+_FOREIGN_KEYS: Final = frozenset(
+    {"system", "stop_sequences", "anthropic_version", "anthropic_beta", "mcp_servers", "context_management"}
+    | {"contents", "systemInstruction", "system_instruction", "generationConfig", "max_output_tokens"}
+)
+"""Keys of requests to other APIs. Reading such a request as chat would leave out what they say."""
+_EVIDENCE: Final = frozenset(
+    {"role system", "role developer", "role tool", "tool_calls", "tool_call_id", "reasoning_content", "refusal"}
+    | {"function", "functions", "function_call", "seed", "response_format", "max_completion_tokens", "logit_bias"}
+    | {"parallel_tool_calls", "frequency_penalty", "presence_penalty", "logprobs", "top_logprobs", "n", "stop"}
+    | {"stream_options", "reasoning_effort", "body"}
+)
+
+_MOVED_TEXT: Final = "[the result is in the next user message]"
 
 
+@shape_test
 def is_message(value: Any) -> bool:
     """Whether a value is a chat message."""
     if (
@@ -58,14 +75,21 @@ def messages_of(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
+@shape_test
 def matches(value: Any) -> bool:
     messages = messages_of(value)
     if messages is not None:
         may_be_chat = not messages or any(map(is_message, messages))
-        return may_be_chat and all(map(_is_readable, messages)) and not has_keys(value, "anthropic_version")
+        return may_be_chat and all(map(_is_readable, messages)) and not _has_foreign_keys(value)
     return is_message(value) or _response_of(value) is not None
 
 
+def _has_foreign_keys(value: Any) -> bool:
+    body = value.get("body", value.get("params")) if isinstance(value, Mapping) else None
+    return any(part.keys() & _FOREIGN_KEYS for part in (value, body) if isinstance(part, Mapping))
+
+
+@shape_test
 def _is_readable(message: Any) -> bool:
     """Whether a value is a chat message, or one that providers reject: without content, or with an unknown role."""
     return is_message(message) or (
@@ -85,10 +109,10 @@ def _response_of(value: Any) -> Any:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    if is_message(next(iter(source.sample()), None)):
+    if holds_messages(source, is_message, matches):
         yield read_message_stream(source, _is_readable, chat_items)
     else:
-        yield from read_each(source, _is_conversation, _conversation)
+        yield from read_each(source, _is_conversation, partial(_conversation, source))
 
 
 def _is_conversation(value: Any) -> bool:
@@ -128,11 +152,13 @@ def read_message_stream(
             return SourceConversation(items=items)
 
 
-def _conversation(value: Any, place: str) -> SourceConversation:
+def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     response = _response_of(value)
     if response is not None:
         answer = read_input(response)
         at = time_of(response.get("created"))
+        for index in range(1, len(response["choices"])):
+            source.skip(f"{place}, choices[{index}]", "is another answer to the same request")
         items = [SourceMessage(message, place, at, answer.model, answer.usage) for message in answer.messages]
         return SourceConversation(
             items=items, id=text_id(value.get("custom_id", response.get("id"))), model=answer.model
@@ -169,8 +195,30 @@ def chat_message(message: Message) -> dict[str, Any]:
     return {key: plain_copy(value) for key, value in message.items() if key not in FORMAT_KEYS}
 
 
+def _with_text_results(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages with the images and files of tool results in a user message after the results.
+
+    Chat completions accept only text in a tool result.
+    """
+    moved: list[Any] = []
+    for message in messages:
+        if moved and not is_result(message):
+            yield {"role": "user", "content": moved}
+            moved = []
+        content = message.get("content")
+        if not is_result(message) or not isinstance(content, (list, tuple)):
+            yield message
+            continue
+        texts = [part for part in content if type_of(part) == "text"]
+        moved += [part for part in content if type_of(part) != "text"]
+        yield message if len(texts) == len(content) else {**message, "content": texts or _MOVED_TEXT}
+    if moved:
+        yield {"role": "user", "content": moved}
+
+
 def write(conversation: SourceConversation) -> Any:
-    messages = list(map(chat_message, conversation.messages))
+    is_chat = conversation.format == FORMAT.name
+    messages = list(map(chat_message, conversation.messages if is_chat else _with_text_results(conversation.messages)))
     data = dict(conversation.data) or fact_fields(conversation)
     for name in ("body", "params"):
         if "custom_id" in data and isinstance(data.get(name), Mapping):
@@ -190,4 +238,5 @@ FORMAT: Final = Format(
     matches=matches,
     read=read,
     write=write,
+    evidence=_EVIDENCE,
 )

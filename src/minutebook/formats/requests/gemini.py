@@ -1,6 +1,7 @@
 """Gemini's API: requests, lists of contents, responses."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from minutebook.formats.conversation import (
@@ -8,10 +9,12 @@ from minutebook.formats.conversation import (
     SourceConversation,
     SourceMessage,
     has_keys,
+    holds_messages,
     items_of,
     list_places,
     read_each,
 )
+from minutebook.formats.malformed import shape_test
 from minutebook.formats.requests.chat import fact_fields, facts_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
 from minutebook.record.message import leading_system_count, text_of
@@ -24,6 +27,7 @@ _PART_KEYS: Final = frozenset(
 """Each part of a content has one of these keys."""
 
 
+@shape_test
 def is_content(value: Any) -> bool:
     return (
         isinstance(value, Mapping)
@@ -35,6 +39,7 @@ def is_content(value: Any) -> bool:
     )
 
 
+@shape_test
 def matches(value: Any) -> bool:
     contents = value.get("contents") if isinstance(value, Mapping) else value
     if isinstance(contents, list):
@@ -43,16 +48,20 @@ def matches(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    if is_content(next(iter(source.sample()), None)):
+    if holds_messages(source, is_content, matches):
         yield read_message_stream(source, is_content)
     else:
         # In a file of requests, a single content belongs to none of them.
-        yield from read_each(source, lambda value: matches(value) and not is_content(value), _conversation)
+        yield from read_each(
+            source, lambda value: matches(value) and not is_content(value), partial(_conversation, source)
+        )
 
 
-def _conversation(value: Any, place: str) -> SourceConversation:
+def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     if has_keys(value, "candidates"):
         contents = [candidate["content"] for candidate in value["candidates"][:1] if has_keys(candidate, "content")]
+        for index in range(1, len(value["candidates"])):
+            source.skip(f"{place}, candidates[{index}]", "is another answer to the same request")
         messages = contents_to_messages(contents)
         usage, model = value.get("usageMetadata"), value.get("modelVersion")
         items = [SourceMessage(message, place, None, model, usage) for message in messages]
@@ -61,7 +70,11 @@ def _conversation(value: Any, place: str) -> SourceConversation:
     items = items_of(contents, list_places(place, "contents"))
     if not isinstance(value, Mapping):
         return SourceConversation(items=items)
-    instruction = system_message(value.get("systemInstruction", value.get("system_instruction")))
+    instructions = value.get("systemInstruction", value.get("system_instruction"))
+    instruction = system_message(instructions)
+    for index, part in enumerate(instructions.get("parts") or () if isinstance(instructions, Mapping) else ()):
+        if not has_keys(part, "text"):
+            source.skip(f"{place}, systemInstruction, part {index}", "has no text")
     if instruction is not None:
         items.insert(0, SourceMessage(instruction, f"{place}, systemInstruction"))
     return SourceConversation(items=items, **facts_of(value), data=without_messages(value, "contents"))

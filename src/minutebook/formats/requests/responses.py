@@ -1,17 +1,21 @@
 """OpenAI's Responses API: requests, lists of items, responses."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from minutebook.formats.conversation import (
     Format,
     SourceConversation,
     SourceMessage,
+    describe,
     has_keys,
+    holds_messages,
     items_of,
     list_places,
     read_each,
 )
+from minutebook.formats.malformed import shape_test
 from minutebook.formats.messages import system, user
 from minutebook.formats.requests.chat import fact_fields, facts_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
@@ -32,6 +36,7 @@ _MESSAGE_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "
 _LIST_NAMES: Final = ("input", "items", "output", "data")
 
 
+@shape_test
 def is_item(value: Any) -> bool:
     """Whether a value may be an item. A message with a text may also be a chat message."""
     if not isinstance(value, Mapping):
@@ -64,6 +69,7 @@ def _items(value: Any) -> tuple[str, list[Any]] | None:
     )
 
 
+@shape_test
 def matches(value: Any) -> bool:
     named_items = _items(value)
     if named_items is None:
@@ -74,14 +80,16 @@ def matches(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    if is_item(next(iter(source.sample()), None)):
+    if holds_messages(source, is_item, matches):
         yield read_message_stream(source, is_item)
     else:
         # In a file of requests, a single item belongs to none of them.
-        yield from read_each(source, lambda value: matches(value) and _items(value) is not None, _conversation)
+        yield from read_each(
+            source, lambda value: matches(value) and _items(value) is not None, partial(_conversation, source)
+        )
 
 
-def _conversation(value: Any, place: str) -> SourceConversation:
+def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     name, items = _items(value) or ("", [])
     messages = items_of(items, list_places(place, name or "items"))
     if not isinstance(value, Mapping):
@@ -89,6 +97,8 @@ def _conversation(value: Any, place: str) -> SourceConversation:
     instructions = value.get("instructions")
     if isinstance(instructions, str) and instructions and name != "output":
         messages.insert(0, SourceMessage(system(instructions), f"{place}, instructions"))
+    elif instructions and not isinstance(instructions, str):
+        source.skip(f"{place}, instructions", f"is {describe(instructions)}, not a text")
     if name == "output" and messages and isinstance(value.get("usage"), Mapping):
         answer = messages[-1]
         messages[-1] = SourceMessage(answer.message, answer.place, None, value.get("model"), value["usage"])
@@ -112,4 +122,7 @@ FORMAT: Final = Format(
     read=read,
     write=write,
     list_name="input",
+    evidence=frozenset(
+        {"input", "output", "instructions", "previous_response_id", "max_output_tokens", "reasoning", "include"}
+    ),
 )

@@ -1,15 +1,27 @@
 """UI messages of Vercel's AI SDK, with parts (version 5 and later) or tool invocations (version 4)."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, list_places, read_each, time_of
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    holds_messages,
+    list_places,
+    read_each,
+    read_items,
+    time_of,
+)
+from minutebook.formats.malformed import known_parts, shape_test
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
 from minutebook.formats.requests.chat import facts_of, messages_of
-from minutebook.formats.source import Source
+from minutebook.formats.source import Source, Value
 from minutebook.record.message import Message
 
 
+@shape_test
 def is_message(value: Any) -> bool:
     if not isinstance(value, Mapping) or value.get("role") not in {"user", "assistant", "system"}:
         return False
@@ -19,56 +31,62 @@ def is_message(value: Any) -> bool:
     return "toolInvocations" in value
 
 
+@shape_test
 def matches(value: Any) -> bool:
     messages = messages_of(value)
     return is_message(value) or (bool(messages) and all(map(is_message, messages or ())))
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    if is_message(next(iter(source.sample()), None)):
-        items = []
-        for value in source.values():
-            if is_message(value.data):
-                items += _items(value.data, value.place)
-            else:
-                source.skip(value.place, "is not a UI message")
-        yield SourceConversation(items=items)
+    if holds_messages(source, is_message, matches):
+        yield SourceConversation(items=read_items(source, source.values(), is_message, partial(_items, source)))
     else:
-        yield from read_each(source, matches, _conversation)
+        yield from read_each(source, _is_conversation, partial(_conversation, source))
 
 
-def _conversation(value: Any, place: str) -> SourceConversation:
-    messages = messages_of(value) or []
-    places = list_places(place)
-    items = [
-        item
-        for message, message_place in zip(messages, places, strict=False)
-        for item in _items(message, message_place)
-    ]
+def _is_conversation(value: Any) -> bool:
+    return matches(value) and not is_message(value)
+
+
+def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
+    values = map(Value, messages_of(value) or [], list_places(place))
+    items = read_items(source, values, is_message, partial(_items, source))
     return SourceConversation(items=items, **(facts_of(value) if isinstance(value, Mapping) else {}))
 
 
-def _items(message: Mapping[str, Any], place: str) -> list[SourceMessage]:
+def _items(source: Source, message: Mapping[str, Any], place: str) -> list[SourceMessage]:
     metadata = message.get("metadata")
     facts = metadata if isinstance(metadata, Mapping) else {}
     at = time_of(message.get("createdAt", facts.get("createdAt")))
-    return [SourceMessage(chat, place, at, facts.get("model"), facts.get("usage")) for chat in _messages(message)]
+    return [
+        SourceMessage(chat, place, at, facts.get("model"), facts.get("usage"))
+        for chat in _messages(source, message, place)
+    ]
 
 
-def _messages(message: Mapping[str, Any]) -> Iterator[Message]:
+def _messages(source: Source, message: Mapping[str, Any], place: str) -> Iterator[Message]:
     parts = message.get("parts")
     if not isinstance(parts, list):
         parts = [{"type": "text", "text": message.get("content") or ""}]
         parts = [
             {"type": "dynamic-tool", **_tool_part(invocation)} for invocation in message["toolInvocations"]
         ] + parts
+    parts = [_with_named_tool(part) for part in parts]
     if message["role"] == "system":
-        yield system("\n".join(part["text"] for part in parts if part["type"] == "text"))
+        yield system("\n".join(part["text"] for part in known_parts(source, parts, place, {"text"})))
     elif message["role"] == "user":
         yield user([_user_part(part) for part in parts])
     else:
-        for step in _steps(parts):
+        types = {"text", "reasoning", "step-start", *(part["type"] for part in parts if _is_tool(part))}
+        for step in _steps(known_parts(source, parts, place, types)):
             yield from _step_messages(step)
+
+
+def _with_named_tool(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part; a `tool-invocation`, as version 4 has it among the parts, like one of version 5."""
+    if part["type"] != "tool-invocation":
+        return part
+    return {"type": "dynamic-tool", **_tool_part(part["toolInvocation"])}
 
 
 def _tool_part(invocation: Mapping[str, Any]) -> dict[str, Any]:

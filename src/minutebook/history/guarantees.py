@@ -227,7 +227,7 @@ class _GuardedView:
             return
         if self.view.tokens is not None and self.view.tokens <= max_tokens:
             return
-        transcript = self.source.derive(self.view, self.source.indexes_of(self.view.origins))
+        transcript = self.source.derive(self.view, self.source.indexes_of(self.view.origins), is_view=True)
         if transcript.tokens <= max_tokens:
             return
         self._report(Guarantee.FITS, f"{transcript.tokens:,} tokens, more than the maximum of {max_tokens:,}")

@@ -39,7 +39,30 @@ from tests.history.test_every_protocol import with_known_keys
 from tests.strategies import conversations
 
 NO_CONTENT = object()
-CONTENTS = [None, NO_CONTENT, [], ["x"], 5, {"type": "text", "text": "x"}, [{"text": "x"}], [5]]
+CONTENTS = [
+    *(None, NO_CONTENT, [], ["x"], 5, {"type": "text", "text": "x"}, [{"text": "x"}], [5]),
+    *([{"type": "image_url"}], [{"type": "image_url", "image_url": {}}], [{"type": "image_url", "image_url": None}]),
+    *([{"type": "input_audio", "input_audio": {"format": "wav"}}], [{"type": "file", "file": {"filename": "a.pdf"}}]),
+    *([{"type": "text", "text": None}], [{"type": "refusal"}]),
+]
+"""Content that every provider rejects."""
+FOREIGN_PARTS = [
+    {"type": "bogus"},
+    {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    {"type": "image_url", "image_url": "https://example.com/a.png"},
+    {"type": "image_url", "image_url": {"url": "None"}},
+    {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zz4="}},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+    {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+    {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    {"type": "file", "file": {"file_id": "file_1"}},
+    {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
+    {"type": "refusal", "refusal": "No."},
+    {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+    {"type": "input_text", "text": "x"},
+    {"type": "text", "text": "x"},
+]
+"""Parts that a provider rejects in messages of some roles, or of all."""
 TOOL_NAMES = ["bad name!", "", "multi_tool_use.parallel", "a" * 65, "a" * 129, "näme"]
 AUTHORS = ["Ada Lovelace", "<b>", "a" * 65]
 SURROGATE = "broken \ud800 text"
@@ -62,10 +85,14 @@ def mutated_conversations(draw):
     chat = [*map(with_known_keys, draw(conversations(user_first=True))), USER]
     for _ in range(draw(st.integers(1, 3))):
         index = draw(st.integers(0, len(chat) - 1))
-        kind = draw(st.sampled_from(["content", "tool name", "author", "surrogate", "calls", "system", "duplicate"]))
+        kind = draw(
+            st.sampled_from(["content", "parts", "tool name", "author", "surrogate", "calls", "system", "duplicate"])
+        )
         message = chat[index]
         if kind == "content":
             chat[index] = with_content(message, draw(st.sampled_from(CONTENTS)))
+        elif kind == "parts":
+            chat[index] = with_content(message, draw(st.lists(st.sampled_from(FOREIGN_PARTS), min_size=1, max_size=3)))
         elif kind == "tool name":
             chat[index] = with_tool_name(message, draw(st.sampled_from(TOOL_NAMES)))
         elif kind == "author" and message["role"] == "user":

@@ -40,10 +40,12 @@ def guard(
     max_tokens: int | None = None,
     context: CurationContext | None = None,
     strict: bool = False,
+    keep_parts: bool = False,
 ) -> Guarded:
     """Return the view, repaired so that all guarantees hold.
 
-    `manager` decides whether the record fits. Without a manager, `Guarantee.UNTOUCHED` is not checked.
+    `manager` decides whether the record fits. Without a manager, `Guarantee.UNTOUCHED` is not checked. With `keep_parts`,
+    parts of content that the provider may not have are sent unchanged: the service passes on what its clients send.
 
     Raises:
         GuaranteeViolated: `strict` is set, and the view violates a guarantee that the record does not violate.
@@ -52,12 +54,12 @@ def guard(
     rejected_kinds(provider)
     transcript = Transcript.of(record)
     with transcript.lock:
-        guarded = _GuardedView(transcript, view, context or NO_CONTEXT, provider)
+        guarded = _GuardedView(transcript, view, context or NO_CONTEXT, provider, keep_parts=keep_parts)
         guarded.trusts_messages = (
             guarded.source is transcript
             and (manager is None or all(isinstance(part, ContextualManager) for part in managers_in(manager)))
             and isinstance(view, Curated)
-            and not transcript.has_unusual_names
+            and not transcript.has_unusual_fields
             and FindingKind.BAD_ARGUMENTS not in rejected_kinds(provider)
         )
         guarded.restore_record(manager)
@@ -84,12 +86,19 @@ class _GuardedView:
     """A view while it is checked and repaired."""
 
     def __init__(
-        self, record: Transcript, view: Sequence[Message], context: CurationContext, provider: Provider
+        self,
+        record: Transcript,
+        view: Sequence[Message],
+        context: CurationContext,
+        provider: Provider,
+        *,
+        keep_parts: bool,
     ) -> None:
         self.record = record
         self.source = record.coherent()
         self.context = context
         self.provider = provider
+        self.keep_parts = keep_parts
         self.violations: list[Violation] = []
         self.trusts_messages = False
         """Whether the content of single messages needs no check, because they come from the record or from built-in
@@ -173,6 +182,8 @@ class _GuardedView:
         if self.trusts_messages and passes_quick_check(self.view):
             return
         findings = errors(check(self.view, provider=self.provider))
+        if self.keep_parts:
+            findings = [finding for finding in findings if finding.kind is not FindingKind.BAD_PART]
         for finding in findings:
             if not self._is_in_record(finding):
                 self._report(Guarantee.VALID, str(finding))
@@ -183,7 +194,7 @@ class _GuardedView:
                 detail = str(replace(finding, index=position))
                 self.violations.append(Violation(Guarantee.VALID, detail, in_record=True))
         if findings:
-            repaired = repair(self.view, provider=self.provider)
+            repaired = repair(self.view, provider=self.provider, keep_parts=self.keep_parts)
             record_positions = [None if index is None else self.view.origins[index] for index in repaired.origins]
             notes = {
                 position: ViewNote(_status(change.action), change.what)

@@ -14,6 +14,7 @@ from minutebook.errors import BrokenConversation, InvalidSetting, require_type
 from minutebook.record.finding import Finding, FindingKind
 from minutebook.record.message import RESULT_ROLES, SYSTEM_ROLES, Message, has_fold_kind, require_message, role_of
 from minutebook.record.pairing import Pairing
+from minutebook.record.parts import with_known_parts
 from minutebook.record.repairs import Repair, RepairedCopy
 from minutebook.record.shapes import has_common_names, is_plain, require_content, shape_problems
 from minutebook.tokens import TokenCounter, counter_for
@@ -68,7 +69,7 @@ class Transcript(Sequence[Message]):
         self._origins: list[int | None] | None = None
         self.record_positions: list[int | None] | None = None
         """Position of each message in the record, if this transcript is derived from another one."""
-        self._has_unusual_names = False
+        self._has_unusual_fields = False
         self._skips_checks = False
         self._is_view = False
         self._repaired = RepairedCopy(self)
@@ -108,7 +109,11 @@ class Transcript(Sequence[Message]):
                 if self.broken == "raise":
                     require_content(message, index)
                 findings += [Finding(kind, index) for kind in shape_problems(message)]
-                self._has_unusual_names = self._has_unusual_names or not has_common_names(message)
+                self._has_unusual_fields = (
+                    self._has_unusual_fields
+                    or not has_common_names(message)
+                    or with_known_parts(message, "openai") is not message
+                )
             if self._counts_on_append:
                 self._tokens.append(self.counter.message(message))
                 self._total_tokens += self._tokens[-1]
@@ -164,9 +169,9 @@ class Transcript(Sequence[Message]):
         return tuple(self._findings)
 
     @property
-    def has_unusual_names(self) -> bool:
-        """Whether some provider rejects the name of a tool or of an author."""
-        return self._has_unusual_names or (self._parent is not None and self._parent.has_unusual_names)
+    def has_unusual_fields(self) -> bool:
+        """Whether some provider rejects a part of content, or the name of a tool or of an author."""
+        return self._has_unusual_fields or (self._parent is not None and self._parent.has_unusual_fields)
 
     @property
     def repairs(self) -> tuple[Repair, ...]:

@@ -19,7 +19,8 @@ from minutebook.record.message import (
     require_message,
 )
 from minutebook.record.pairing import call_pairs
-from minutebook.record.shapes import has_valid_names, shape_problems, with_known_parts
+from minutebook.record.parts import with_known_parts
+from minutebook.record.shapes import has_valid_names, shape_problems
 
 
 def check(messages: Sequence[Message], *, provider: Provider = "openai") -> list[Finding]:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import FUNCTION_ID_PREFIX, Message, call_ids, plain_copy, result_id, role_of
-from minutebook.record.shapes import placeholder_part
+from minutebook.record.parts import placeholder_part
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.json_patch import patch_between, with_patch
 

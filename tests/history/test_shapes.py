@@ -241,6 +241,34 @@ def test_strict_views_accept_what_only_the_record_has_wrong():
     assert view.violations[0].in_record
 
 
+class Unchanged:
+    def curate(self, messages, *, session):
+        return list(messages)
+
+
+class Copied:
+    def curate(self, messages, *, session):
+        return [dict(message) for message in messages]
+
+
+@pytest.mark.fuzz
+@given(mutated_conversations(), st.sampled_from(["openai", "anthropic"]), st.sampled_from([Unchanged(), Copied()]))
+def test_a_manager_is_not_blamed_for_bad_shapes_of_the_record(messages, provider, manager):
+    view = view_of(Transcript(messages, broken="mark"), manager, provider=provider, strict=True)
+
+    assert all(violation.in_record for violation in view.violations)
+
+
+@pytest.mark.parametrize("content", [SURROGATE, [{"type": "image_url"}]])
+def test_a_manager_is_not_blamed_for_the_content_of_the_newest_request(content):
+    record = Transcript([{"role": "system", "content": SURROGATE}, with_content(USER, content)], broken="mark")
+
+    view = view_of(record, Unchanged(), strict=True)
+
+    assert [violation.in_record for violation in view.violations] == [True, True]
+    assert len(view.messages) == 2
+
+
 @dataclass(frozen=True)
 class ReadFile:
     path: str

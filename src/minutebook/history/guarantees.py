@@ -262,7 +262,13 @@ class _GuardedView:
     def _is_included(self, sent: dict[int | None, Message], index: int) -> bool:
         position = self.source.position_of(index)
         message = sent.get(position)
-        return position is None or message is self.source[index] or message == self.source[index]
+        if position is None or message is self.source[index] or message == self.source[index]:
+            return True
+        if self.source is self.record or message is None:
+            return False
+        # A manager of the application gets the messages of the record, and `make_valid` repairs those that it keeps.
+        origin = self.source.origin_of(index)
+        return origin is not None and message == self.record[origin]
 
     def _is_in_record(self, finding: Finding) -> bool:
         """Whether the record itself has this problem, so that the manager did not cause it."""

@@ -67,11 +67,12 @@ def rejected_kinds(provider: Provider) -> frozenset[FindingKind]:
 
 def _single_message_problems(messages: Sequence[Message], provider: Provider) -> Iterator[Finding]:
     for index, message in enumerate(messages):
-        for kind in shape_problems(message):
+        kinds = shape_problems(message)
+        for kind in kinds:
             yield Finding(kind, index)
         if not has_valid_names(message, provider):
             yield Finding(FindingKind.BAD_NAME, index)
-        if with_known_parts(message, provider) is not message:
+        if FindingKind.BAD_CONTENT not in kinds and with_known_parts(message, provider) is not message:
             yield Finding(FindingKind.BAD_PART, index)
 
 

@@ -241,6 +241,48 @@ def test_strict_views_accept_what_only_the_record_has_wrong():
     assert view.violations[0].in_record
 
 
+@pytest.mark.parametrize("role", ["system", "developer", "assistant", "tool"])
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_an_image_that_is_not_the_users_is_replaced_where_the_provider_rejects_it(role, provider):
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    messages += [{"role": "tool", "tool_call_id": "c", "content": [image] if role == "tool" else "ok"}, USER]
+    if role != "tool":
+        messages.insert(0 if role != "assistant" else 3, {"role": role, "content": [image]})
+    accepts_results = (role, provider) == ("tool", "anthropic")
+
+    view = view_of(Transcript(messages), provider=provider)
+
+    assert is_valid(messages, provider=provider) is accepts_results
+    assert [violation.in_record for violation in view.violations] == [True] * (not accepts_results)
+    assert ("left out, the model cannot read it" in str(view.curated)) is not accepts_results
+    protocol = {"openai": "chat", "anthropic": "anthropic"}[provider]
+    assert rejection(protocol, list(view.curated)) is None
+    assert list(view_of(Transcript(messages), keep_parts=True).curated) == messages
+
+
+def test_an_image_in_a_tool_result_of_responses_is_sent_to_responses_and_not_to_chat():
+    image = {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "auto"}
+    items = [
+        {"role": "user", "content": "Look."},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": [image]},
+    ]
+
+    view = view_of(items, 2_000)
+
+    assert view.violations == ()
+    assert view.responses()["input"] == items
+    assert "left out" in view.messages[-1]["content"][0]["text"]
+    assert chat_problem({"model": "m", "messages": view.messages}) is None
+
+
+def test_the_error_for_a_bad_part_names_the_message_and_the_part():
+    with pytest.raises(InvalidMessage, match=r"message 1: content\[1\] .* needs a text in image_url.url"):
+        read([USER, {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image_url"}]}])
+
+
 class Unchanged:
     def curate(self, messages, *, session):
         return list(messages)

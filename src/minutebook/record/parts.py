@@ -63,9 +63,7 @@ def with_known_parts(message: Message, provider: Provider) -> Message:
     if provider == "openai" and ITEMS_KEY in message:
         return message
     known_part = _openai_part if provider == "openai" else _anthropic_part
-    role = role_of(message)
-    if is_system(message):
-        role = "system"
+    role = "system" if is_system(message) else role_of(message)
     parts = [known_part(part, role) if isinstance(part, Mapping) else part for part in content]
     return message if all(map(is_, parts, content)) else {**message, "content": parts}
 
@@ -105,6 +103,8 @@ def _anthropic_part(part: Mapping[str, Any], role: str) -> Mapping[str, Any]:
     else:
         known_parts = _ANTHROPIC_MEDIA if role in RESULT_ROLES else frozenset()
     if kind not in known_parts or missing_field(part):
+        return placeholder_part(part)
+    if kind in {"image", "document"} and not isinstance(part.get("source"), Mapping):
         return placeholder_part(part)
     if kind == "image_url":
         image = part["image_url"]

@@ -29,7 +29,8 @@ any_text = st.one_of(
 )
 image = st.just({"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}})
 text_part = st.builds(lambda text: {"type": "text", "text": text}, any_text)
-contents = st.one_of(any_text, any_text, any_text, st.lists(st.one_of(text_part, image), min_size=1, max_size=3))
+contents = st.one_of(any_text, any_text, any_text, st.lists(text_part, min_size=1, max_size=3))
+user_contents = st.one_of(contents, st.lists(st.one_of(text_part, image), min_size=1, max_size=3))
 extras = st.fixed_dictionaries({}, optional={"cache_control": st.just({"type": "ephemeral"}), "x": st.integers(0, 3)})
 
 
@@ -61,7 +62,7 @@ def conversations(draw: st.DrawFn, *, user_first: bool = False, max_steps: int =
         for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2])))
     ]
     if user_first:
-        chat.append({"role": "user", "content": draw(contents)})
+        chat.append({"role": "user", "content": draw(user_contents)})
     for number in range(draw(st.integers(0, max_steps))):
         kind = draw(st.sampled_from(["user", "user", "assistant", "exchange", "exchange", "exchange", "system"]))
         if kind == "exchange":
@@ -69,7 +70,7 @@ def conversations(draw: st.DrawFn, *, user_first: bool = False, max_steps: int =
         elif kind == "system":
             chat.append({"role": "system", "content": draw(words)})
         else:
-            chat.append({"role": kind, "content": draw(contents), **draw(extras)})
+            chat.append({"role": kind, "content": draw(user_contents if kind == "user" else contents), **draw(extras)})
     return chat
 
 

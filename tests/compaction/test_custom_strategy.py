@@ -263,3 +263,45 @@ def test_older_messages_end_where_the_last_turns_start(chat, turns):
     assert not {index for index in older if index < history.record.leading_system_count}
     if older:
         assert sum(message["role"] == "user" for message in chat[older.stop :]) == turns
+
+
+class BrokenTrigger(FoldSmallTalk):
+    def should_trigger(self, history):
+        raise KeyError("turns")
+
+
+class AwaitableTrigger(FoldSmallTalk):
+    async def should_trigger(self, history):
+        return True
+
+
+def test_a_trigger_that_raises_fails_the_compaction_and_not_the_view(caplog):
+    with Conversation("a", store="memory:", max_tokens=5_000, strategy=BrokenTrigger()) as chat:
+        chat.append(*CHAT)
+
+        view = chat.view()
+        result = asyncio.run(
+            CompactionManager(BrokenTrigger(), ModelInfo("any", max_input_tokens=5_000)).check_and_apply(
+                Transcript(CHAT)
+            )
+        )
+
+    assert view.messages == CHAT
+    assert "compaction by broken_trigger failed" in caplog.text
+    assert result.outcome == "failed"
+
+
+def test_a_trigger_that_is_a_coroutine_is_a_typed_error():
+    manager = CompactionManager(AwaitableTrigger(), ModelInfo("any", max_input_tokens=5_000))
+
+    with pytest.raises(InvalidResult, match=r"AwaitableTrigger.should_trigger returned a coroutine; write `def"):
+        asyncio.run(manager.check_and_apply(Transcript(CHAT)))
+
+
+@pytest.mark.parametrize("limit", [150, 300])
+def test_a_trigger_that_raises_does_not_let_a_view_exceed_the_window(limit):
+    result = asyncio.run(
+        CompactionManager(BrokenTrigger(), ModelInfo("any", max_input_tokens=limit)).check_and_apply(Transcript(CHAT))
+    )
+
+    assert view_of(CHAT, folds=result.folds).tokens <= limit

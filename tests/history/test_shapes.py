@@ -39,7 +39,30 @@ from tests.history.test_every_protocol import with_known_keys
 from tests.strategies import conversations
 
 NO_CONTENT = object()
-CONTENTS = [None, NO_CONTENT, [], ["x"], 5, {"type": "text", "text": "x"}, [{"text": "x"}], [5]]
+CONTENTS = [
+    *(None, NO_CONTENT, [], ["x"], 5, {"type": "text", "text": "x"}, [{"text": "x"}], [5]),
+    *([{"type": "image_url"}], [{"type": "image_url", "image_url": {}}], [{"type": "image_url", "image_url": None}]),
+    *([{"type": "input_audio", "input_audio": {"format": "wav"}}], [{"type": "file", "file": {"filename": "a.pdf"}}]),
+    *([{"type": "text", "text": None}], [{"type": "refusal"}]),
+]
+"""Content that every provider rejects."""
+FOREIGN_PARTS = [
+    {"type": "bogus"},
+    {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    {"type": "image_url", "image_url": "https://example.com/a.png"},
+    {"type": "image_url", "image_url": {"url": "None"}},
+    {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zz4="}},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+    {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+    {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    {"type": "file", "file": {"file_id": "file_1"}},
+    {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
+    {"type": "refusal", "refusal": "No."},
+    {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+    {"type": "input_text", "text": "x"},
+    {"type": "text", "text": "x"},
+]
+"""Parts that a provider rejects in messages of some roles, or of all."""
 TOOL_NAMES = ["bad name!", "", "multi_tool_use.parallel", "a" * 65, "a" * 129, "näme"]
 AUTHORS = ["Ada Lovelace", "<b>", "a" * 65]
 SURROGATE = "broken \ud800 text"
@@ -62,10 +85,14 @@ def mutated_conversations(draw):
     chat = [*map(with_known_keys, draw(conversations(user_first=True))), USER]
     for _ in range(draw(st.integers(1, 3))):
         index = draw(st.integers(0, len(chat) - 1))
-        kind = draw(st.sampled_from(["content", "tool name", "author", "surrogate", "calls", "system", "duplicate"]))
+        kind = draw(
+            st.sampled_from(["content", "parts", "tool name", "author", "surrogate", "calls", "system", "duplicate"])
+        )
         message = chat[index]
         if kind == "content":
             chat[index] = with_content(message, draw(st.sampled_from(CONTENTS)))
+        elif kind == "parts":
+            chat[index] = with_content(message, draw(st.lists(st.sampled_from(FOREIGN_PARTS), min_size=1, max_size=3)))
         elif kind == "tool name":
             chat[index] = with_tool_name(message, draw(st.sampled_from(TOOL_NAMES)))
         elif kind == "author" and message["role"] == "user":
@@ -212,6 +239,76 @@ def test_strict_views_accept_what_only_the_record_has_wrong():
 
     assert view.messages[1]["content"] == "broken \ufffd text"
     assert view.violations[0].in_record
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "assistant", "tool"])
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_an_image_that_is_not_the_users_is_replaced_where_the_provider_rejects_it(role, provider):
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    messages += [{"role": "tool", "tool_call_id": "c", "content": [image] if role == "tool" else "ok"}, USER]
+    if role != "tool":
+        messages.insert(0 if role != "assistant" else 3, {"role": role, "content": [image]})
+    accepts_results = (role, provider) == ("tool", "anthropic")
+
+    view = view_of(Transcript(messages), provider=provider)
+
+    assert is_valid(messages, provider=provider) is accepts_results
+    assert [violation.in_record for violation in view.violations] == [True] * (not accepts_results)
+    assert ("left out, the model cannot read it" in str(view.curated)) is not accepts_results
+    protocol = {"openai": "chat", "anthropic": "anthropic"}[provider]
+    assert rejection(protocol, list(view.curated)) is None
+    assert list(view_of(Transcript(messages), keep_parts=True).curated) == messages
+
+
+def test_an_image_in_a_tool_result_of_responses_is_sent_to_responses_and_not_to_chat():
+    image = {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "auto"}
+    items = [
+        {"role": "user", "content": "Look."},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": [image]},
+    ]
+
+    view = view_of(items, 2_000)
+
+    assert view.violations == ()
+    assert view.responses()["input"] == items
+    assert "left out" in view.messages[-1]["content"][0]["text"]
+    assert chat_problem({"model": "m", "messages": view.messages}) is None
+
+
+def test_the_error_for_a_bad_part_names_the_message_and_the_part():
+    with pytest.raises(InvalidMessage, match=r"message 1: content\[1\] .* needs a text in image_url.url"):
+        read([USER, {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image_url"}]}])
+
+
+class Unchanged:
+    def curate(self, messages, *, session):
+        return list(messages)
+
+
+class Copied:
+    def curate(self, messages, *, session):
+        return [dict(message) for message in messages]
+
+
+@pytest.mark.fuzz
+@given(mutated_conversations(), st.sampled_from(["openai", "anthropic"]), st.sampled_from([Unchanged(), Copied()]))
+def test_a_manager_is_not_blamed_for_bad_shapes_of_the_record(messages, provider, manager):
+    view = view_of(Transcript(messages, broken="mark"), manager, provider=provider, strict=True)
+
+    assert all(violation.in_record for violation in view.violations)
+
+
+@pytest.mark.parametrize("content", [SURROGATE, [{"type": "image_url"}]])
+def test_a_manager_is_not_blamed_for_the_content_of_the_newest_request(content):
+    record = Transcript([{"role": "system", "content": SURROGATE}, with_content(USER, content)], broken="mark")
+
+    view = view_of(record, Unchanged(), strict=True)
+
+    assert [violation.in_record for violation in view.violations] == [True, True]
+    assert len(view.messages) == 2
 
 
 @dataclass(frozen=True)

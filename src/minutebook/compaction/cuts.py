@@ -49,7 +49,7 @@ def _cut_exchanges(history: CompactionInput, view: Curated) -> Iterator[Fold]:
     essential = essential_indexes(record)
     dropped: list[Fold] = []
     ranges = [range(fold.start, fold.stop) for fold in history.active_folds]
-    for index in indexes_outside(range(record.leading_system_count, len(record)), ranges):
+    for index in indexes_outside(range(record.system_prompt_count, len(record)), ranges):
         exchange = record.exchange_of(index)
         if exchange.start != index:
             continue

@@ -1,10 +1,10 @@
 """Compaction of one conversation: a strategy decides what is folded, the manager applies it and reports the result."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 from minutebook.compaction.circuit_breaker import CircuitBreaker
@@ -140,8 +140,8 @@ class CompactionManager:
     """Folds old messages of one conversation with a strategy when the model's context window fills up.
 
     Without a strategy nothing is folded. `folds` has all folds of the conversation. If `save_fold` is set, it is called
-    with each new fold before that is added to `folds`. Every compaction is published on `bus`, except if there was nothing
-    to fold. `conversation` and `tenant` are part of that event. After three failures in a row the strategy is not called
+    with each new fold before that is added to `folds`. Every compaction is published on `bus`, by default that of the
+    session, except if there was nothing to fold. `conversation` and `tenant` are part of that event. After three failures in a row the strategy is not called
     for five minutes; managers with the same `breaker` count them together.
 
     `manager` is the history manager that is applied after the folds. A compaction also folds the messages that this
@@ -208,8 +208,15 @@ class CompactionManager:
                 user message.
         """
         strategy, history = self.strategy, self.compaction_input(record, overhead_tokens)
-        if strategy is None or not _is_due(strategy, history):
+        if strategy is None:
             return CompactionResult(self.folds)
+        try:
+            if not _is_due(strategy, history):
+                return CompactionResult(self.folds)
+        except InvalidResult:
+            raise
+        except Exception as error:  # noqa: BLE001 - strategies can be user code
+            return await self._finish(strategy, history, _failed(strategy, error), session)
         manager = self._manager or manager
         view = None if manager is None else view_with_cuts(history, manager, session)
         attempt = await self._attempt_if_useful(strategy, history)
@@ -278,10 +285,7 @@ class CompactionManager:
         except InvalidResult:  # a mistake in the strategy, which no retry repairs
             raise
         except Exception as error:  # noqa: BLE001 - strategies and summarizers can be user code
-            _LOG.warning("compaction by %s failed; nothing was changed", strategy.name, exc_info=error)
-            if isinstance(error, SummaryRejected):
-                return _Attempt([], "rejected", str(error), error)
-            return _Attempt([], "failed", f"strategy {strategy.name} failed: {type(error).__name__}: {error}", error)
+            return _failed(strategy, error)
         require_folds(strategy, history, folds, self._conversation)
         if folds and history.with_folds(folds).tokens < history.tokens:
             return _Attempt(folds, "folded", methods=(strategy.name,))
@@ -330,8 +334,9 @@ class CompactionManager:
             conversation=self._conversation,
             tenant=self._tenant,
         )
-        if self._bus is not None:
-            self._bus.publish(event)
+        bus: EventBus | None = self._bus or getattr(session, "bus", None)
+        if bus is not None:
+            bus.publish(event)
         return CompactionResult(
             self.folds,
             attempt.outcome,
@@ -346,7 +351,27 @@ class CompactionManager:
 
 
 def _is_due(strategy: HistoryStrategy, history: CompactionInput) -> bool:
-    return history.tokens > history.limit or strategy.should_trigger(history)
+    """Whether the request exceeds the window, or the strategy wants to compact.
+
+    Raises:
+        InvalidResult: `should_trigger` is a coroutine.
+    """
+    if history.tokens > history.limit:
+        return True
+    is_due: Any = strategy.should_trigger(history)
+    if isinstance(is_due, Coroutine):
+        is_due.close()
+        fix = "write `def should_trigger`, not `async def`, and return True or False"
+        raise InvalidResult(f"{type(strategy).__name__}.should_trigger", "a coroutine", fix)
+    return bool(is_due)
+
+
+def _failed(strategy: HistoryStrategy, error: Exception) -> _Attempt:
+    """The result of a strategy that raised: nothing is folded."""
+    _LOG.warning("compaction by %s failed; nothing was changed", strategy.name, exc_info=error)
+    if isinstance(error, SummaryRejected):
+        return _Attempt([], "rejected", str(error), error)
+    return _Attempt([], "failed", f"strategy {strategy.name} failed: {type(error).__name__}: {error}", error)
 
 
 def _with_cuts(history: CompactionInput, view: Curated, attempt: _Attempt) -> _Attempt:

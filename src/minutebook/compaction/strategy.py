@@ -62,7 +62,7 @@ class CompactionInput:
 
     def older_than(self, turns: int) -> range:
         """The messages between the leading system messages and the last `turns` turns."""
-        start = self.record.leading_system_count
+        start = self.record.system_prompt_count
         starts = self.record.turn_starts
         return range(start, max(start, starts[-turns])) if 0 < turns <= len(starts) else range(start, start)
 
@@ -78,7 +78,7 @@ class CompactionInput:
     @property
     def folded_until(self) -> int:
         """The index after the last active fold; without folds, after the leading system messages."""
-        return max((fold.stop for fold in self.active_folds), default=self.record.leading_system_count)
+        return max((fold.stop for fold in self.active_folds), default=self.record.system_prompt_count)
 
     @property
     def summary(self) -> Fold | None:
@@ -96,7 +96,7 @@ def essential_indexes(record: Transcript) -> set[int]:
 
     These are the leading system messages, the pins, the newest user message, and the last exchange.
     """
-    essential = set(range(record.leading_system_count)) | set(last_exchange(record))
+    essential = set(range(record.system_prompt_count)) | set(last_exchange(record))
     essential |= {index for pin in record.pins for index in record.exchange_of(pin)}
     newest_request = record.newest_request
     return essential if newest_request is None else essential | set(record.exchange_of(newest_request))
@@ -114,7 +114,7 @@ def required_indexes(record: Transcript) -> set[int]:
 
 def pinned_messages(record: Transcript, indexes: range) -> tuple[Message, ...]:
     """The messages of the pinned exchanges in a range, which a fold over the range must show."""
-    leading = record.leading_system_count
+    leading = record.system_prompt_count
     exchanges = (record.exchange_of(pin) for pin in record.pins if pin in indexes and pin >= leading)
     return tuple(record[index] for index in sorted({index for exchange in exchanges for index in exchange}))
 
@@ -151,7 +151,7 @@ def has_at_most(record: Transcript, start: int, stop: int, max_tokens: int) -> b
 
 def foldable_ranges(history: CompactionInput, required: set[int], stop: int) -> list[range]:
     """The ranges before `stop` that may be folded: all messages except required ones that no fold hides yet."""
-    active, start = history.active_folds, history.record.leading_system_count
+    active, start = history.active_folds, history.record.system_prompt_count
     separators = sorted(
         index
         for index in required
@@ -273,7 +273,7 @@ def _kept_messages(record: Transcript) -> dict[int, str]:
     newest_request = record.newest_request
     kept = {} if newest_request is None else {newest_request: "the newest user message"}
     kept |= {index: "which is pinned" for pin in record.pins for index in record.exchange_of(pin)}
-    kept |= dict.fromkeys(range(record.leading_system_count), "a leading system message")
+    kept |= dict.fromkeys(range(record.system_prompt_count), "a leading system message")
     return dict(sorted(kept.items()))
 
 

@@ -141,7 +141,7 @@ async def request_summary(
     `TooManyCalls` if the model calls a tool nevertheless.
 
     Raises:
-        SummaryRejected: the summary of the last attempt is not usable.
+        SummaryRejected: the summary of the last attempt is not usable, or the model called a tool.
     """
     error: SummaryRejected | None = None
     for _ in range(attempts):
@@ -150,9 +150,8 @@ async def request_summary(
             return _require_reply(await call_model(prompt + correction), request, max_characters)
         except SummaryRejected as rejected:
             error = rejected
-        except TooManyCalls as tool_call:
-            error = SummaryRejected("is missing: the model called a tool, and it was given none")
-            error.__cause__ = tool_call
+        except TooManyCalls as tool_call:  # not repeated: such a model would call a tool again
+            raise SummaryRejected("is missing: the model called a tool, and it was given none") from tool_call
     assert error is not None
     raise error
 

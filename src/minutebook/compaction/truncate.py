@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Final
 
 from minutebook.compaction.strategy import (
@@ -15,17 +16,27 @@ from minutebook.compaction.strategy import (
     required_indexes,
     tail_start,
 )
-from minutebook.compaction.summarizer import Summarizer, is_summary
+from minutebook.compaction.summarizer import (
+    Summarizer,
+    SummaryRole,
+    head,
+    is_summary,
+    summary_message,
+    summary_text,
+)
 from minutebook.errors import CannotFit
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.incremental import last_exchange
 from minutebook.history.tool_results import cleared_result
 from minutebook.record.fold import Fold
-from minutebook.record.message import Message, role_of
+from minutebook.record.message import Message, is_user, role_of
 from minutebook.record.transcript import Transcript
+from minutebook.tokens import TokenCounter
 
 TARGET_RATIO: Final = 0.7
 """Share of the context window to which a truncated conversation is cut."""
+_SHORT_SUMMARY_SHARE: Final = 0.125
+"""Share of the window to which earlier summaries are shortened, if the conversation would not fit otherwise."""
 _MARKER_TOKENS: Final = 24
 """Approximate tokens of the marker."""
 
@@ -85,17 +96,49 @@ def fitting_folds(history: CompactionInput) -> list[Fold]:
 def _candidate_folds(history: CompactionInput) -> Iterator[list[Fold]]:
     """Lists of folds, each removing more than the one before.
 
-    First old messages are removed, then all messages before the last exchange that are not essential, then also the
-    earlier summaries and the marker.
+    First old messages are removed, then earlier summaries are also shortened or removed, then all messages before the last
+    exchange that are not essential, then also the earlier summaries and the marker.
     """
     record = history.record
-    yield from _with_newest_clipped(history, truncation_folds(history, int(history.limit * TARGET_RATIO)))
+    max_tokens = int(history.limit * TARGET_RATIO)
+    yield from _with_newest_clipped(history, truncation_folds(history, max_tokens))
+    for share in (_SHORT_SUMMARY_SHARE, 0.0):
+        shorter = _folds_with_short_summaries(history, int(history.limit * share))
+        if shorter:
+            truncation = truncation_folds(history.with_folds(shorter), max_tokens)
+            yield from _with_newest_clipped(history, [*shorter, *truncation])
     marker_folds = _marker_folds(history, essential_indexes(record), last_exchange(record).start)
     yield from _with_newest_clipped(history, marker_folds)
     folds_without_marker = [
         replace(fold, shown=pinned_messages(record, range(fold.start, fold.stop))) for fold in marker_folds
     ]
     yield from _with_newest_clipped(history, folds_without_marker)
+
+
+def _folds_with_short_summaries(history: CompactionInput, max_tokens: int) -> list[Fold]:
+    """A replacement for each active fold with a summary above `max_tokens`: it shows the summary shortened, or not at all."""
+    counter = history.record.counter
+    result = []
+    for fold in history.active_folds:
+        shown = [
+            shorter
+            for message in fold.shown
+            if (shorter := _short_summary(message, counter, max_tokens) if is_summary(message) else message) is not None
+        ]
+        if not all(map(is_, shown, fold.shown)) or len(shown) < len(fold.shown):
+            fold_id = f"shorten-{fold.start}-{fold.stop}-{max_tokens}"
+            result.append(Fold(fold_id, fold.start, fold.stop, tuple(shown), fold.reason))
+    return result
+
+
+def _short_summary(message: Message, counter: TokenCounter, max_tokens: int) -> Message | None:
+    """The summary with at most `max_tokens`; None if that leaves no text."""
+    if counter.message(message) <= max_tokens:
+        return message
+    role: SummaryRole = "user" if is_user(message) else "system"
+    text_tokens = max_tokens - counter.message(summary_message("", role))
+    text = head(summary_text(message), counter, text_tokens)
+    return summary_message(text, role) if text else None
 
 
 def _with_newest_clipped(history: CompactionInput, folds: list[Fold]) -> Iterator[list[Fold]]:

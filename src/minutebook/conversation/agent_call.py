@@ -29,7 +29,7 @@ from minutebook.conversation.requests import conversation_digest, last_request_n
 from minutebook.conversation.view_source import ViewSource, compacts
 from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, VersionConflict
 from minutebook.history.compose import PassthroughManager
-from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
+from minutebook.history.protocol import HistoryManager, SessionProtocol
 from minutebook.history.view import View
 from minutebook.planning.plan_snapshot import PlanChanges
 from minutebook.record.entry import ConversationEntry
@@ -227,9 +227,6 @@ class RunRecord(AgentCall):
             return CompactionResult(self.source.folds)
         result = await self._compactor.check_and_apply(record, session=session, overhead_tokens=overhead_tokens)
         self.source.folds = result.folds
-        bus: EventBus | None = getattr(session, "bus", None)
-        if result.event is not None and bus is not None:
-            bus.publish(result.event)
         return result
 
     async def begin_request(self, view: View) -> int:

@@ -23,6 +23,8 @@ from minutebook.tokens import TokenCounter
 class BackgroundCompaction:
     """Compacts conversations in the background. Pass `notice` to a `ConversationHistory`, or call it after appends.
 
+    `max_tokens` is the limit of the histories' views; their summaries have at most a share of it.
+
     `on_error(conversation, error)` is called when all attempts failed. The delay before a retry is random, between 0 and
     `first_seconds`, doubled for each further retry, up to `max_seconds`. Leaving the context compacts what is queued,
     without further retries.
@@ -40,6 +42,7 @@ class BackgroundCompaction:
         purge_compacted: bool = False,
         summarizer: Summarizer | None = None,
         counter: TokenCounter | None = None,
+        max_tokens: int | None = None,
         bus: EventBus | None = None,
         concurrency: int = 2,
         attempts: int = 5,
@@ -60,6 +63,7 @@ class BackgroundCompaction:
             purge_compacted=purge_compacted,
             summarizer=summarizer,
             counter=counter,
+            max_tokens=max_tokens,
             bus=bus,
         )
         self._on_error = on_error

@@ -30,7 +30,7 @@ from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo
 
 _ANY_MODEL: Final = ModelInfo("any", max_input_tokens=sys.maxsize)
-"""A placeholder: compaction by turns does not look at the model's window."""
+"""For conversations whose views have no limit."""
 _FIRST_PAGE_RADIUS: Final = 32
 """Entries that are read before and after a pinned one to find its exchange; doubled until the exchange is complete."""
 
@@ -89,10 +89,12 @@ class TurnCompactor:
         purge_compacted: bool = False,
         summarizer: Summarizer | None = None,
         counter: TokenCounter | None = None,
+        max_tokens: int | None = None,
         bus: EventBus | None = None,
         clock: Callable[[], datetime] = now,
         new_id: Callable[[], UUID] = uuid4,
     ) -> None:
+        """`max_tokens` is the limit of the conversations' views: a summary has at most a share of it."""
         self.store = store
         self.strategy = strategy or TurnStrategy()
         if self.strategy.threshold is not None:
@@ -104,6 +106,7 @@ class TurnCompactor:
         self._purge = purge_compacted
         self._summarizer = summarizer
         self._counter = counter
+        self._model = _ANY_MODEL if max_tokens is None else replace(_ANY_MODEL, max_input_tokens=max_tokens)
         self._bus = None if bus is None else _StrictBus(bus)
         self._clock = clock
         self._new_id = new_id
@@ -139,7 +142,7 @@ class TurnCompactor:
 
         manager = CompactionManager(
             self.strategy,
-            _ANY_MODEL,
+            self._model,
             summarizer or self._summarizer,
             folds=loaded_view.folds,
             save_fold=save_fold,

@@ -302,6 +302,8 @@ class CallSettings:
     """Further fields of the stored minutes, such as `reconcile`."""
     rules: Provider = "openai"
     """The provider whose rules the view satisfies."""
+    keeps_parts: bool = True
+    """Whether parts of content that this provider may not have are sent unchanged."""
     fails_open: bool = True
     """Whether all messages are sent if the manager fails. Otherwise its error is raised."""
     number: int | None = None

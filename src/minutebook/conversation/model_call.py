@@ -93,6 +93,7 @@ class ModelCall:
             self._manager if settings.fails_open else manager,
             None if limit is None else max(1, limit - self._overhead_tokens),
             settings.rules,
+            keep_parts=settings.keeps_parts,
         )
         self._view: View | None = None
         self._sent: View | None = None
@@ -263,12 +264,15 @@ class ModelCall:
         except CannotFit:
             if is_pruning:
                 raise
-            view = self.source.unpruned_view(self.settings.rules)
-        sent = view if is_pruning else self.source.unpruned_view(self.settings.rules)
+            view = self._unpruned_view()
+        sent = view if is_pruning else self._unpruned_view()
         self._view, self._sent = view, sent
         request = self._request(self.settings, view, sent, self.source.positions)
         request.asked_at = self._asked_at
         self.requests = [request]
+
+    def _unpruned_view(self) -> View:
+        return self.source.unpruned_view(self.settings.rules, keep_parts=self.settings.keeps_parts)
 
     def view(self, *, number: int | None = None) -> View:
         """The view to send, after `begin` or `preview`. `number` is the number of the recorded request."""

@@ -104,9 +104,9 @@ class ViewSource:
         """The view within the current limit of `view_builder`."""
         return view_builder.view(self.record, self.folds)
 
-    def unpruned_view(self, provider: Provider = "openai") -> View:
+    def unpruned_view(self, provider: Provider = "openai", *, keep_parts: bool = True) -> View:
         """The view of all messages, without a manager or limit, valid for the provider."""
-        return self.view(view_builder_of(PassthroughManager(), None, provider))
+        return self.view(view_builder_of(PassthroughManager(), None, provider, keep_parts=keep_parts))
 
 
 def purged_messages(count: int) -> list[Message]:
@@ -147,10 +147,15 @@ class FailOpenManager(ContextualManager):
 
 
 def view_builder_of(
-    manager: HistoryManager, max_tokens: int | None, provider: Provider = "openai"
+    manager: HistoryManager, max_tokens: int | None, provider: Provider = "openai", *, keep_parts: bool = True
 ) -> AdaptiveViewBuilder:
     return AdaptiveViewBuilder(
-        manager, session=_NO_SESSION, provider=provider, max_tokens=max_tokens, prompt_name="conversation"
+        manager,
+        session=_NO_SESSION,
+        provider=provider,
+        max_tokens=max_tokens,
+        prompt_name="conversation",
+        keep_parts=keep_parts,
     )
 
 

@@ -109,14 +109,14 @@ class _DerivedTranscript:
         """Return the manager's current view of `source` as a transcript, with the view's notes."""
         if not isinstance(manager, IncrementalManager):
             curated = curated_view(manager, source, session, context)
-            transcript = source.derive(curated, source.indexes_of(curated.origins))
+            transcript = source.derive(curated, source.indexes_of(curated.origins), is_view=True)
             repaired = transcript.coherent()
             self.repairs = curated.repairs + transcript.repairs
             return repaired, curated.note_chains
         view = manager.current_view(source, session, context).final()
         messages, indexes = view.rows()
         if self._transcript is None or self._view is not view or self._generation != view.generation:
-            self._transcript = source.derive(messages, indexes, skip_checks=True)
+            self._transcript = source.derive(messages, indexes, skip_checks=True, is_view=True)
             self._view, self._generation = view, view.generation
         else:
             for view_index in range(len(self._transcript), len(messages)):

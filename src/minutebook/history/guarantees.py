@@ -40,10 +40,12 @@ def guard(
     max_tokens: int | None = None,
     context: CurationContext | None = None,
     strict: bool = False,
+    keep_parts: bool = False,
 ) -> Guarded:
     """Return the view, repaired so that all guarantees hold.
 
-    `manager` decides whether the record fits. Without a manager, `Guarantee.UNTOUCHED` is not checked.
+    `manager` decides whether the record fits. Without a manager, `Guarantee.UNTOUCHED` is not checked. With `keep_parts`,
+    parts of content that the provider may not have are sent unchanged: the service passes on what its clients send.
 
     Raises:
         GuaranteeViolated: `strict` is set, and the view violates a guarantee that the record does not violate.
@@ -52,12 +54,12 @@ def guard(
     rejected_kinds(provider)
     transcript = Transcript.of(record)
     with transcript.lock:
-        guarded = _GuardedView(transcript, view, context or NO_CONTEXT, provider)
+        guarded = _GuardedView(transcript, view, context or NO_CONTEXT, provider, keep_parts=keep_parts)
         guarded.trusts_messages = (
             guarded.source is transcript
             and (manager is None or all(isinstance(part, ContextualManager) for part in managers_in(manager)))
             and isinstance(view, Curated)
-            and not transcript.has_unusual_names
+            and not transcript.has_unusual_fields
             and FindingKind.BAD_ARGUMENTS not in rejected_kinds(provider)
         )
         guarded.restore_record(manager)
@@ -84,12 +86,19 @@ class _GuardedView:
     """A view while it is checked and repaired."""
 
     def __init__(
-        self, record: Transcript, view: Sequence[Message], context: CurationContext, provider: Provider
+        self,
+        record: Transcript,
+        view: Sequence[Message],
+        context: CurationContext,
+        provider: Provider,
+        *,
+        keep_parts: bool,
     ) -> None:
         self.record = record
         self.source = record.coherent()
         self.context = context
         self.provider = provider
+        self.keep_parts = keep_parts
         self.violations: list[Violation] = []
         self.trusts_messages = False
         """Whether the content of single messages needs no check, because they come from the record or from built-in
@@ -173,6 +182,8 @@ class _GuardedView:
         if self.trusts_messages and passes_quick_check(self.view):
             return
         findings = errors(check(self.view, provider=self.provider))
+        if self.keep_parts:
+            findings = [finding for finding in findings if finding.kind is not FindingKind.BAD_PART]
         for finding in findings:
             if not self._is_in_record(finding):
                 self._report(Guarantee.VALID, str(finding))
@@ -183,7 +194,7 @@ class _GuardedView:
                 detail = str(replace(finding, index=position))
                 self.violations.append(Violation(Guarantee.VALID, detail, in_record=True))
         if findings:
-            repaired = repair(self.view, provider=self.provider)
+            repaired = repair(self.view, provider=self.provider, keep_parts=self.keep_parts)
             record_positions = [None if index is None else self.view.origins[index] for index in repaired.origins]
             notes = {
                 position: ViewNote(_status(change.action), change.what)
@@ -227,7 +238,7 @@ class _GuardedView:
             return
         if self.view.tokens is not None and self.view.tokens <= max_tokens:
             return
-        transcript = self.source.derive(self.view, self.source.indexes_of(self.view.origins))
+        transcript = self.source.derive(self.view, self.source.indexes_of(self.view.origins), is_view=True)
         if transcript.tokens <= max_tokens:
             return
         self._report(Guarantee.FITS, f"{transcript.tokens:,} tokens, more than the maximum of {max_tokens:,}")
@@ -251,7 +262,13 @@ class _GuardedView:
     def _is_included(self, sent: dict[int | None, Message], index: int) -> bool:
         position = self.source.position_of(index)
         message = sent.get(position)
-        return position is None or message is self.source[index] or message == self.source[index]
+        if position is None or message is self.source[index] or message == self.source[index]:
+            return True
+        if self.source is self.record or message is None:
+            return False
+        # A manager of the application gets the messages of the record, and `make_valid` repairs those that it keeps.
+        origin = self.source.origin_of(index)
+        return origin is not None and message == self.record[origin]
 
     def _is_in_record(self, finding: Finding) -> bool:
         """Whether the record itself has this problem, so that the manager did not cause it."""

@@ -43,7 +43,7 @@ class PreservedMessages:
 
     def leading_count(self, source: Transcript) -> int:
         """The number of messages at the start that always stay."""
-        return source.leading_system_count if self.has_system else 0
+        return source.system_prompt_count if self.has_system else 0
 
     def pinned(self, source: Transcript) -> set[int]:
         """Indexes of the messages in the pinned exchanges."""
@@ -230,7 +230,7 @@ class IncrementalWindow(IncrementalView):
             start = 0
         else:
             indexes = {
-                *range(preserved.leading_count(source)),
+                *range(source.leading_system_count if preserved.has_system else 0),  # with the summary after them
                 *preserved.pinned(source),
                 *self._find_required(source, start),
             }

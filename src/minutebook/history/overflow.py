@@ -28,12 +28,14 @@ class AdaptiveViewBuilder:
         max_tokens: int | None,
         prompt_name: str,
         strict: bool = False,
+        keep_parts: bool = False,
     ) -> None:
         self._manager = manager
         self._session = session
         self._provider: Provider = provider
         self._prompt_name = prompt_name
         self._strict = strict
+        self._keep_parts = keep_parts
         self.max_tokens = max_tokens
 
     def view(self, record: Transcript, folds: Sequence[Fold]) -> View:
@@ -53,6 +55,7 @@ class AdaptiveViewBuilder:
                 max_tokens=self.max_tokens,
                 provider=self._provider,
                 strict=self._strict,
+                keep_parts=self._keep_parts,
             )
         except PromptEvaluationError as error:
             raise PromptEvaluationError(self._prompt_name, error.phase, error.problem) from error.__cause__

@@ -131,11 +131,13 @@ def view_of(
     provider: Provider = "openai",
     counter: TokenCounter | None = None,
     strict: bool = False,
+    keep_parts: bool = False,
 ) -> View:
     """The view of a list of messages, in the format of chat completions, Anthropic or Responses, or of a `Transcript`.
 
     `limit` is a number of tokens, a manager, or several managers that are applied in order. `system` is put before the
-    messages. `max_tokens` limits the view whatever the manager does.
+    messages. `max_tokens` limits the view whatever the manager does. With `keep_parts`, parts of content that the provider
+    may not have are sent unchanged, for servers that accept more than the provider does.
 
     Raises:
         CannotFit: the messages that must be in the view exceed the limit.
@@ -170,6 +172,7 @@ def view_of(
             max_tokens=max_tokens,
             context=context,
             strict=strict,
+            keep_parts=keep_parts,
         )
         view = View(
             *(guarded.view, record, guarded.violations, folded.hidden, provider, max_tokens),

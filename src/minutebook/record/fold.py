@@ -12,7 +12,7 @@ from operator import is_
 from typing import Final
 
 from minutebook.errors import InvalidSetting, require_type
-from minutebook.record.message import Message, require_message
+from minutebook.record.message import Message, has_fold_kind, require_message
 from minutebook.record.transcript import Transcript
 
 
@@ -124,6 +124,7 @@ class _FoldApplier:
         self._record = record
         self._next_index = stop
         self._folded = FoldedRecord(record.derive(messages, origins), HiddenMessages(active))
+        set_system_prompts(self._folded.transcript, active, record.system_prompt_count)
         # `derive` copies pins by origin, and shown messages have none. A fold may show a pinned message of its range
         # unchanged: that one is pinned here.
         pinned_objects = {id(record[index]) for pin in record.pins for index in record.exchange_of(pin)}
@@ -137,6 +138,22 @@ class _FoldApplier:
             self._folded.transcript.append_from(self._next_index, message)
             self._next_index += 1
         return self._folded
+
+
+def set_system_prompts(transcript: Transcript, folds: Iterable[Fold], leading: int) -> None:
+    """Set which leading system messages of a transcript with folds are system prompts.
+
+    `leading` is the number of system prompts of the record. What a fold shows in place of system prompts counts as such.
+    Other messages of folds, such as summaries, do not.
+    """
+    added: set[int] = set()
+    for fold in folds:
+        prompts = len(fold.shown) if fold.stop <= leading else max(0, leading - fold.start)
+        added.update(map(id, fold.shown[prompts:]))
+    count = transcript.leading_system_count
+    transcript.system_prompt_count = next(
+        (at for at in range(count) if id(transcript[at]) in added or has_fold_kind(transcript[at])), count
+    )
 
 
 def active_folds(record: Transcript, folds: Sequence[Fold]) -> list[Fold]:

@@ -128,6 +128,9 @@ CALL_BLOCKS: Final = frozenset({"tool_use", "tool_result"})
 """Types of the content blocks that are tool calls and results in Anthropic's messages. In chat messages, tool calls and
 results are never part of the content."""
 
+_FOLD_KINDS: Final = frozenset({"summary", "marker"})
+"""The values of `kind` in messages that a fold shows."""
+
 _CONVERT_FIRST: Final = "convert the messages first: minutebook.wire.read.read(messages)"
 
 
@@ -187,6 +190,11 @@ def is_user(message: Message) -> bool:
 
 def is_result(message: Message) -> bool:
     return role_of(message) in RESULT_ROLES
+
+
+def has_fold_kind(message: Message) -> bool:
+    """Whether the message is a summary or a marker, which a fold shows in place of messages of the record."""
+    return "kind" in message and message["kind"] in _FOLD_KINDS
 
 
 def call_ids(message: Message) -> list[str]:

@@ -32,7 +32,8 @@ from minutebook.record.message import (
     role_of,
 )
 from minutebook.record.pairing import call_pairs
-from minutebook.record.shapes import shape_problems, with_known_parts, with_valid_names, with_valid_shape
+from minutebook.record.parts import with_known_parts
+from minutebook.record.shapes import shape_problems, with_valid_names, with_valid_shape
 from minutebook.record.validation import arguments_of, is_json_object, rejected_kinds
 
 if TYPE_CHECKING:
@@ -92,12 +93,14 @@ class Repaired:
     repairs: tuple[Repair, ...]
 
 
-def repair(messages: Sequence[Message], *, provider: Provider = "openai", keep_open: bool = False) -> Repaired:
+def repair(
+    messages: Sequence[Message], *, provider: Provider = "openai", keep_open: bool = False, keep_parts: bool = False
+) -> Repaired:
     """Repair everything in the messages that the provider would reject.
 
     Messages that need no repair are returned as the same objects. Repairing the result again changes nothing. Use
     `keep_open` if more messages will follow: open calls at the end then get no placeholder results, and a result before
-    its call is an orphan.
+    its call is an orphan. With `keep_parts`, parts of content that the provider may not have stay as they are.
 
     Raises:
         InvalidMessage: an item of the list is not a message.
@@ -107,14 +110,17 @@ def repair(messages: Sequence[Message], *, provider: Provider = "openai", keep_o
     require_type("messages", messages, Sequence, "a list of messages")
     for index, message in enumerate(messages):
         require_message(message, index)
-    return _Repairer(messages, provider, keep_open).run()
+    return _Repairer(messages, provider, keep_open, keep_parts=keep_parts).run()
 
 
 class _Repairer:
-    def __init__(self, messages: Sequence[Message], provider: Provider | None, keep_open: bool) -> None:
+    def __init__(
+        self, messages: Sequence[Message], provider: Provider | None, keep_open: bool, *, keep_parts: bool = False
+    ) -> None:
         """With None as the provider, OpenAI's rules apply, and names and parts are not repaired."""
         self.source = messages
         self.provider = provider
+        self.keep_parts = keep_parts
         self.rejected = rejected_kinds(provider or "openai")
         self.pairs = call_pairs(messages, in_progress=keep_open)
         self.open_exchange_start = _last_exchange_start(messages) if keep_open else -1
@@ -236,7 +242,7 @@ class _Repairer:
         renamed = with_valid_names(message, self.provider)
         if renamed is not message:
             self.repairs.append(Repair(FindingKind.BAD_NAME, RepairAction.RENAMED, index))
-        readable = with_known_parts(renamed, self.provider)
+        readable = renamed if self.keep_parts else with_known_parts(renamed, self.provider)
         if readable is not renamed:
             self.repairs.append(Repair(FindingKind.BAD_PART, RepairAction.REPLACED, index))
         return readable

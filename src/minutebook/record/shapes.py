@@ -2,7 +2,7 @@
 
 These problems do not depend on other messages, so a transcript checks each message once, when it arrives. A message that
 no provider accepts and that has no reasonable repair is refused (`require_content`). Anything else stays in the record
-unchanged, and views contain a repaired copy (`with_valid_shape`, `with_valid_names`, `with_known_parts`).
+unchanged, and views contain a repaired copy (`with_valid_shape`, `with_valid_names`, `parts.with_known_parts`).
 """
 
 import json
@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.finding import FindingKind
-from minutebook.record.message import RESULT_ROLES, Message, Provider, plain_copy, role_of, type_of
+from minutebook.record.message import RESULT_ROLES, Message, Provider, plain_copy, role_of
+from minutebook.record.parts import is_part, missing_field
 
 NO_KINDS: Final[tuple[FindingKind, ...]] = ()
 UNKNOWN_TOOL: Final = "unknown"
@@ -30,8 +31,6 @@ _TOOL_NAMES: Final[dict[Provider, re.Pattern[str]]] = {
 _MAX_NAME_LENGTH: Final[dict[Provider, int]] = {"openai": 64, "anthropic": 128, "gemini": 64}
 _AUTHOR_NAME: Final = re.compile(r"[^\s<|\\/>]{1,64}")
 """OpenAI's rule for a message's `name`, which names the author. This field is sent to OpenAI only."""
-_PARTS_UNKNOWN_TO_ANTHROPIC: Final = frozenset({"input_audio", "audio", "video_url", "input_video"})
-_ANTHROPIC_FILE_PREFIXES: Final = ("data:application/pdf;base64,", "data:text/", "data:image/")
 _CONTENT_SUBSTITUTES: Final = ("tool_calls", "function_call", "refusal", "audio")
 """Keys of an assistant message. If it has one of them, its content may be missing."""
 
@@ -56,9 +55,15 @@ def require_content(message: Message, index: int | None = None) -> None:
     if not isinstance(content, (str, list, tuple)):
         raise InvalidMessage("content", f"is of type {type(content).__name__}; expected text or a list of parts", index)
     for part_index, part in enumerate(content if not isinstance(content, str) else ()):
-        if not _is_part(part):
-            expected = "a mapping with a type and, if that is text, a text"
-            raise InvalidMessage(f"content[{part_index}]", f"is not a part: expected {expected}", index)
+        if is_part(part):
+            continue
+        path = f"content[{part_index}]"
+        if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
+            raise InvalidMessage(
+                path, "is not a part: expected a mapping with a type and, if that is text, a text", index
+            )
+        problem = f"is not a part: a part of type {part['type']!r} needs a text in {missing_field(part)}"
+        raise InvalidMessage(path, problem, index)
 
 
 def shape_problems(message: Message) -> Sequence[FindingKind]:
@@ -178,49 +183,6 @@ def with_valid_names(message: Message, provider: Provider) -> Message:
     return {**message, **changes} if changes else message
 
 
-def with_known_parts(message: Message, provider: Provider) -> Message:
-    """The message with a placeholder text for each part that the provider does not accept.
-
-    Returns the same object if there is no such part. Only Anthropic's parts are checked.
-    """
-    content = message.get("content")
-    if provider != "anthropic" or not isinstance(content, (list, tuple)):
-        return message
-    is_assistant = role_of(message) == "assistant"
-    if not any(_is_unknown_to_anthropic(part, is_assistant=is_assistant) for part in content):
-        return message
-    known_parts = [
-        placeholder_part(part) if _is_unknown_to_anthropic(part, is_assistant=is_assistant) else part
-        for part in content
-    ]
-    return {**message, "content": known_parts}
-
-
-def placeholder_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A text part that says which part was left out."""
-    file = part.get("file")
-    name = file.get("filename") or file.get("file_id") if isinstance(file, Mapping) else None
-    label = f"{part.get('type')} {name}" if name else str(part.get("type"))
-    return {"type": "text", "text": f"[{label}: left out, the model cannot read it]"}
-
-
-def _is_unknown_to_anthropic(part: Any, *, is_assistant: bool) -> bool:
-    """Whether Anthropic has no block for this part.
-
-    It has none for audio, video, files that only OpenAI stores, and images or files in an assistant message.
-    """
-    part_type = type_of(part) if isinstance(part, Mapping) else None
-    if part_type == "file":
-        file = part.get("file")
-        data = file.get("file_data") if isinstance(file, Mapping) else None
-        return (
-            is_assistant
-            or not isinstance(data, str)
-            or (data.startswith("data:") and not data.startswith(_ANTHROPIC_FILE_PREFIXES))
-        )
-    return part_type in _PARTS_UNKNOWN_TO_ANTHROPIC or (part_type == "image_url" and is_assistant)
-
-
 def encodable_copy(value: Any) -> Any:
     """A copy in plain dicts and lists. Lone surrogates, which UTF-8 cannot encode, are replaced by U+FFFD."""
     if isinstance(value, str):
@@ -249,28 +211,21 @@ def _is_encodable(value: Any) -> bool:
     return all(map(_is_encodable, value)) if isinstance(value, (list, tuple)) else True
 
 
-def _is_part(part: Any) -> bool:
-    """Whether this is a mapping with a type and, if the type is text, with a text."""
-    if not isinstance(part, Mapping) or not isinstance(part_type := part.get("type"), str):
-        return False
-    return part_type != "text" or isinstance(part.get("text"), str)
-
-
 def _has_valid_content(message: Message) -> bool:
     content = message.get("content")
     if isinstance(content, str):
         return True
     if content is None:
         return role_of(message) == "assistant" and any(message.get(key) for key in _CONTENT_SUBSTITUTES)
-    return isinstance(content, (list, tuple)) and bool(content) and all(map(_is_part, content))
+    return isinstance(content, (list, tuple)) and bool(content) and all(map(is_part, content))
 
 
 def _valid_content(content: Any) -> str | list[Any]:
     if content is None:
         return ""
     if not isinstance(content, (list, tuple)):
-        return [content] if _is_part(content) else _json_text(content)
-    return [part if _is_part(part) else _text_part(part) for part in content] or ""
+        return [content] if is_part(content) else _json_text(content)
+    return [part if is_part(part) else _text_part(part) for part in content] or ""
 
 
 def _text_part(part: Any) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
 from minutebook.errors import BrokenConversation, InvalidSetting, require_type
 from minutebook.record.finding import Finding, FindingKind
-from minutebook.record.message import RESULT_ROLES, SYSTEM_ROLES, Message, require_message, role_of
+from minutebook.record.message import RESULT_ROLES, SYSTEM_ROLES, Message, has_fold_kind, require_message, role_of
 from minutebook.record.pairing import Pairing
+from minutebook.record.parts import with_known_parts
 from minutebook.record.repairs import Repair, RepairedCopy
 from minutebook.record.shapes import has_common_names, is_plain, require_content, shape_problems
 from minutebook.tokens import TokenCounter, counter_for
@@ -54,6 +55,9 @@ class Transcript(Sequence[Message]):
         self._findings: list[Finding] = []
         self.leading_system_count = 0
         """The number of system messages at the start."""
+        self.system_prompt_count = 0
+        """The number of leading system messages that every view must have. Summaries, markers and messages that a manager
+        has added do not count, nor do the system messages after them."""
         self.exchange_starts: list[int] = []
         """Index of the first message of each exchange."""
         self.turn_starts: list[int] = []
@@ -65,8 +69,9 @@ class Transcript(Sequence[Message]):
         self._origins: list[int | None] | None = None
         self.record_positions: list[int | None] | None = None
         """Position of each message in the record, if this transcript is derived from another one."""
-        self._has_unusual_names = False
+        self._has_unusual_fields = False
         self._skips_checks = False
+        self._is_view = False
         self._repaired = RepairedCopy(self)
         self._cache: dict[tuple[Hashable, ...], Any] = {}
         self._last_key: tuple[Hashable, ...] = ()
@@ -104,7 +109,11 @@ class Transcript(Sequence[Message]):
                 if self.broken == "raise":
                     require_content(message, index)
                 findings += [Finding(kind, index) for kind in shape_problems(message)]
-                self._has_unusual_names = self._has_unusual_names or not has_common_names(message)
+                self._has_unusual_fields = (
+                    self._has_unusual_fields
+                    or not has_common_names(message)
+                    or with_known_parts(message, "openai") is not message
+                )
             if self._counts_on_append:
                 self._tokens.append(self.counter.message(message))
                 self._total_tokens += self._tokens[-1]
@@ -116,7 +125,7 @@ class Transcript(Sequence[Message]):
 
     def _append(self, index: int, message: Message) -> None:
         self._pairing.add(index, message)
-        self._update_index(index, role_of(message))
+        self._update_index(index, message)
         self._messages.append(message)
 
     def extend(self, messages: Iterable[Message]) -> None:
@@ -125,16 +134,30 @@ class Transcript(Sequence[Message]):
         for message in messages:
             self.append(message)
 
-    def _update_index(self, index: int, role: str) -> None:
+    def _update_index(self, index: int, message: Message) -> None:
+        role = role_of(message)
         if role in RESULT_ROLES:
             self.result_indexes.append(index)
             if self.exchange_starts and self.exchange_starts[-1] == self._pairing.start:
                 return
-        elif role == "user":
+        elif role == "user" and not has_fold_kind(message):
             self.turn_starts.append(index)
         elif role in SYSTEM_ROLES and self.leading_system_count == index:
             self.leading_system_count += 1
+            if self.system_prompt_count == index and self._is_system_prompt(index, message):
+                self.system_prompt_count += 1
         self.exchange_starts.append(index)
+
+    def _is_system_prompt(self, index: int, message: Message) -> bool:
+        """Whether this leading system message is one of the record."""
+        if self._parent is None or self._origins is None:
+            return not has_fold_kind(message)
+        origin = self._origins[index]
+        if origin is None or has_fold_kind(message):
+            return False
+        # Folds and repairs can hide messages before a system message of the record; managers may only leave them out.
+        is_record = self._parent.record_positions is None and not self._is_view
+        return is_record or origin < self._parent.system_prompt_count
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -146,9 +169,9 @@ class Transcript(Sequence[Message]):
         return tuple(self._findings)
 
     @property
-    def has_unusual_names(self) -> bool:
-        """Whether some provider rejects the name of a tool or of an author."""
-        return self._has_unusual_names or (self._parent is not None and self._parent.has_unusual_names)
+    def has_unusual_fields(self) -> bool:
+        """Whether some provider rejects a part of content, or the name of a tool or of an author."""
+        return self._has_unusual_fields or (self._parent is not None and self._parent.has_unusual_fields)
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
@@ -234,17 +257,23 @@ class Transcript(Sequence[Message]):
         self._pins -= {range(len(self))[index]}
 
     def derive(
-        self, messages: Iterable[Message], origins: Iterable[int | None], *, skip_checks: bool = False
+        self,
+        messages: Iterable[Message],
+        origins: Iterable[int | None],
+        *,
+        skip_checks: bool = False,
+        is_view: bool = False,
     ) -> "Transcript":
         """A new transcript of a changed selection of these messages. Pins and the counts of unchanged messages are copied.
 
         `origins` has the index in this transcript of each message, None for an added one. With `skip_checks`, messages
-        are not checked, neither now nor in `append_from`: the caller guarantees that they are valid.
+        are not checked, neither now nor in `append_from`: the caller guarantees that they are valid. With `is_view`, they
+        are the view of a manager: only the system prompts of this transcript are system prompts there too.
         """
         derived = Transcript(counter=self._counter, broken="mark")
         derived._parent, derived._origins, derived.record_positions = self, [], []
         derived._counts_on_append = False
-        derived._skips_checks = skip_checks
+        derived._skips_checks, derived._is_view = skip_checks, is_view
         for message, origin in zip(messages, origins, strict=True):
             derived.append_from(origin, message)
         return derived

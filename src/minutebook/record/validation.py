@@ -19,7 +19,8 @@ from minutebook.record.message import (
     require_message,
 )
 from minutebook.record.pairing import call_pairs
-from minutebook.record.shapes import has_valid_names, shape_problems, with_known_parts
+from minutebook.record.parts import with_known_parts
+from minutebook.record.shapes import has_valid_names, shape_problems
 
 
 def check(messages: Sequence[Message], *, provider: Provider = "openai") -> list[Finding]:
@@ -66,11 +67,12 @@ def rejected_kinds(provider: Provider) -> frozenset[FindingKind]:
 
 def _single_message_problems(messages: Sequence[Message], provider: Provider) -> Iterator[Finding]:
     for index, message in enumerate(messages):
-        for kind in shape_problems(message):
+        kinds = shape_problems(message)
+        for kind in kinds:
             yield Finding(kind, index)
         if not has_valid_names(message, provider):
             yield Finding(FindingKind.BAD_NAME, index)
-        if with_known_parts(message, provider) is not message:
+        if FindingKind.BAD_CONTENT not in kinds and with_known_parts(message, provider) is not message:
             yield Finding(FindingKind.BAD_PART, index)
 
 

@@ -26,7 +26,7 @@ from minutebook.errors import (
     require_type,
 )
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.fold import Fold
+from minutebook.record.fold import Fold, set_system_prompts
 from minutebook.record.message import FrozenDict, Message, frozen_copy
 from minutebook.record.transcript import Transcript
 from minutebook.store.codec import is_storable, json_from_bytes, json_to_bytes, microseconds, moment
@@ -140,6 +140,7 @@ class LoadedConversation:
         """The messages of `shown` as a transcript with pins, for `view_of`."""
         shown = self.shown()
         transcript = Transcript.of([message for _, message in shown], counter=counter)
+        set_system_prompts(transcript, self.folds, self.conversation.lead)
         for index, (position, _) in enumerate(shown):
             if position in self.pins:
                 transcript.pin(index)

@@ -33,7 +33,7 @@ from minutebook.record.message import (
     role_of,
     text_of,
 )
-from minutebook.record.shapes import with_known_parts
+from minutebook.record.parts import with_known_parts
 from minutebook.tokens.counter import BLOCKS_KEY, PATCH_KEY
 from minutebook.wire.json_patch import patch_between, with_patch
 

@@ -179,8 +179,8 @@ def _chat_part(part: Part) -> dict[str, Any]:
     media_type = str(media.get("mimeType") or media.get("mime_type") or "")
     if data is not None and media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data.get('data', '')}"}}
-    if file is not None and media_type.startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": str(file.get("fileUri") or file.get("file_uri") or "")}}
+    if file is not None and media_type.startswith("image/") and (uri := file.get("fileUri") or file.get("file_uri")):
+        return {"type": "image_url", "image_url": {"url": str(uri)}}
     return {"type": "text", "text": json.dumps(plain_copy(part), ensure_ascii=False)}
 
 

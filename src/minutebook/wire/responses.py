@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import FUNCTION_ID_PREFIX, Message, call_ids, plain_copy, result_id, role_of
-from minutebook.record.shapes import placeholder_part
+from minutebook.record.parts import placeholder_part, with_known_parts
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.json_patch import patch_between, with_patch
 
@@ -89,7 +89,9 @@ class _ItemGroup:
                 message["tool_calls"] = self.calls
         cuts = {"cuts": self.part_counts} if len(self.part_counts) > 1 else {}
         marks = self._marks()
-        if cuts or marks != [{"of": index} for index in range(len(derived_items(message)))]:
+        # Chat completions do not have all of its parts, so views must know that the message came from items.
+        has_item_parts = with_known_parts(message, "openai") is not message
+        if cuts or has_item_parts or marks != [{"of": index} for index in range(len(derived_items(message)))]:
             message[ITEMS_KEY] = {**cuts, "marks": marks}
         return message
 

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from minutebook.record.message import Message, is_result, leading_system_count, result_id, text_of
+from minutebook.record.message import Message, has_fold_kind, is_result, leading_system_count, result_id, text_of
+from minutebook.record.parts import with_known_parts
 from minutebook.record.shapes import encodable_copy
 from minutebook.tokens.counter import BLOCKS_KEY, ITEMS_KEY, PATCH_KEY
 from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, START_KEY, to_anthropic
@@ -15,19 +16,23 @@ FORMAT_KEYS: Final = frozenset({BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_
 format that it came in."""
 _OWN_KEYS: Final = FORMAT_KEYS | {"is_error", "interrupted"}
 """Message keys that only minutebook reads. OpenAI rejects messages with unknown keys."""
-_OWN_KINDS: Final = frozenset({"summary", "marker"})
-"""The values of `kind` in messages that a fold shows."""
 
 
 def openai_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages for `client.chat.completions.create`."""
-    return [encodable_copy(without_own_keys(message)) for message in messages]
+    return [encodable_copy(chat_message(message)) for message in messages]
+
+
+def chat_message(message: Message) -> Message:
+    """The message without own keys. Parts that only the Responses API has are replaced by placeholders."""
+    plain = without_own_keys(message)
+    return with_known_parts(plain, "openai") if ITEMS_KEY in message else plain
 
 
 def without_own_keys(message: Message) -> Message:
     """The message without the keys that only minutebook reads; the same object if it has none of them."""
     own_keys = message.keys() & _OWN_KEYS
-    if "kind" in message and message["kind"] in _OWN_KINDS:
+    if has_fold_kind(message):
         own_keys |= {"kind"}
     return {key: value for key, value in message.items() if key not in own_keys} if own_keys else message
 

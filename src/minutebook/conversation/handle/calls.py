@@ -86,6 +86,7 @@ class ConversationCalls(ConversationRecord):
             request_id=request_id(self.id, number),
             provider=self.provider,
             rules=provider or self.provider,
+            keeps_parts=False,
             fails_open=False,
             lease=None if self._renewed_lease is None else self._renewed_lease.lease,
             overhead_tokens=overhead_tokens,

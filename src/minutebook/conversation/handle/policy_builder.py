@@ -85,6 +85,13 @@ class PolicyBuilder:
         if tokens >= self.max_tokens:
             warnings.warn(SystemTooLong(tokens, self.max_tokens), stacklevel=4)
 
+    @property
+    def view_tokens(self) -> int | None:
+        """Maximum tokens of a view: the lowest limit of the policy and of its managers; None if there is none."""
+        managers = managers_in(self.policy.manager)
+        limits = [manager.limit for manager in managers if isinstance(manager, TokenBudgetManager)]
+        return min([*limits, *([] if self.max_tokens is None else [self.max_tokens])], default=None)
+
     def tool_tokens(self, tools: Sequence[Any]) -> int:
         """The tokens of tool definitions.
 

@@ -173,20 +173,22 @@ class BudgetView(IncrementalView):
     def _require_fit(self) -> None:
         if self._tokens > self._limit:
             manager = self._manager
-            droppable = self._droppable_request()
-            dropped_tokens = 0 if droppable is None else self._message_tokens[self.view_index(droppable)]
+            droppable = self._droppable()
+            dropped_tokens = sum(self._message_tokens[self.view_index(index)] for index in droppable)
             needed = self._tokens + manager.reserve - dropped_tokens
             raise CannotFit(manager.max_tokens, needed, self._irreducible(droppable))
 
-    def _droppable_request(self) -> int | None:
-        """Index of the first user message, if it is in the view and a smaller view could leave it out."""
-        for first_request in self._requests()[1:]:
-            view_index = self.view_index(first_request)
-            is_shown = view_index < len(self.indexes) and self.indexes[view_index] == first_request
-            is_essential = first_request in self._requests()[:1] or first_request in self.preserved.pinned(self.source)
-            if is_shown and not is_essential and first_request not in self._last_messages():
-                return first_request
-        return None
+    def _droppable(self) -> list[int]:
+        """Indexes of the messages that `_fit` may leave out: the first user message, and summaries before it."""
+        preserved, leading = self.preserved, self.source.leading_system_count
+        required = {*self._requests()[:1], *preserved.pinned(self.source), *self._last_messages()}
+        required.update(range(preserved.leading_count(self.source)))
+        optional = [*self._requests()[1:], *reversed(range(leading))]
+        return [index for index in optional if index not in required and self._is_shown(index)]
+
+    def _is_shown(self, index: int) -> bool:
+        view_index = self.view_index(index)
+        return view_index < len(self.indexes) and self.indexes[view_index] == index
 
     def _temporary_cut(self) -> "BudgetView":
         """A cut copy of this view, for a call of the model in the middle of an exchange. This view is not changed."""
@@ -332,34 +334,35 @@ class BudgetView(IncrementalView):
             self._tokens += self._name_list.tokens
 
     def _fit(self, fixed: set[int], newest_exchange: range) -> None:
-        """Clip the newest results and drop the first user message, until the view fits.
+        """Clip the newest results and drop the first user message and the summaries, until the view fits.
 
-        The first user message is dropped before the results are clipped if the older messages use more than half of the
-        limit, else only if clipping is not enough.
+        These are dropped before the results are clipped if the older messages use more than half of the limit, else only
+        if clipping is not enough.
         """
         newest_tokens = sum(self._message_tokens[self.view_index(newest_exchange.start) :])
         older_tokens = self._tokens - newest_tokens
         if older_tokens > self._limit // 2:
-            self._drop_first_request(older_tokens)
+            self._drop_optional(older_tokens, self._limit // 2)
         if self._tokens > self._limit:
             self._clip(fixed, newest_exchange)
         if self._tokens > self._limit:
-            self._drop_first_request(self._tokens)
+            self._drop_optional(self._tokens, self._limit)
 
-    def _drop_first_request(self, tokens: int) -> None:
-        """Drop the first user message, unless `tokens` would exceed the limit even without it."""
-        for first_request in self._requests()[1:]:
-            view_index = self.view_index(first_request)
-            is_shown = self.indexes[view_index] == first_request
-            is_essential = first_request in self._requests()[:1] or first_request in self.preserved.pinned(self.source)
-            if is_shown and not is_essential and tokens - self._message_tokens[view_index] <= self._limit:
-                self._drop([first_request], self._note_of(NoteStatus.DROPPED, "the first request"))
+    def _drop_optional(self, tokens: int, goal: int) -> None:
+        """Drop the first user message, then summaries, until `tokens` reach the goal, unless they still exceed the limit."""
+        dropped: list[int] = []
+        for index in self._droppable():
+            if tokens > goal:
+                tokens -= self._message_tokens[self.view_index(index)]
+                dropped.append(index)
+        if dropped and tokens <= self._limit:
+            self._drop(dropped, self._note_of(NoteStatus.DROPPED, "the first request"))
 
     def _fixed_indexes(self) -> set[int]:
-        """Indexes of the messages that stay unchanged, except that `_fit` may drop the first user message."""
+        """Indexes of the messages that stay unchanged, except that `_fit` may drop the first user message and summaries."""
         source, preserved, end = self.source, self.preserved, self.seen
         fixed = {index for index in preserved.pinned(source) if index < end}
-        fixed.update(range(min(preserved.leading_count(source), end)))
+        fixed.update(range(min(source.leading_system_count if preserved.has_system else 0, end)))
         fixed.update(self._last_messages())
         fixed.update(self._requests())
         return fixed
@@ -417,13 +420,13 @@ class BudgetView(IncrementalView):
     def _note_of(self, status: NoteStatus, description: str) -> ViewNote:
         return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {description}")
 
-    def _irreducible(self, droppable: int | None) -> list[tuple[str, int, int]]:
+    def _irreducible(self, droppable: Sequence[int]) -> list[tuple[str, int, int]]:
         """The messages that must stay, for `CannotFit`: a description, the position in the record, the tokens."""
         requests, leading_count = self._requests(), self.preserved.leading_count(self.source)
         pinned = self.preserved.pinned(self.source)
         parts = []
         for index, tokens in zip(self.indexes, self._message_tokens, strict=True):
-            if index == droppable:
+            if index in droppable:
                 continue
             if index < leading_count:
                 name = "a system message"

@@ -113,6 +113,11 @@ def _source_problem(source: Mapping[str, Any], known: Mapping[str, frozenset[str
             return f"{path}.source.{kind}.{key}: field required"
     if kind == "base64" and source["media_type"] not in MEDIA_TYPES[path.rpartition(".")[2]]:
         return f"{path}.source.base64.media_type: {source['media_type']!r} is not supported"
+    for key in known[kind] - {"content"}:
+        if not isinstance(source[key], str) or not source[key]:
+            return f"{path}.source.{kind}.{key}: must be a string that is not empty"
+    if kind == "url" and not source["url"].startswith(("https://", "http://")):
+        return f"{path}.source.url.url: Only HTTP and HTTPS URLs are supported"
     return _extra_key(source, {"type", *known[kind]}, f"{path}.source.{kind}")
 
 

@@ -124,7 +124,17 @@ def _usage(usage: AnswerUsage) -> dict[str, Any]:
     }
 
 
-PART_TYPES: Final = frozenset({"text", "image_url", "input_audio", "file", "refusal"})
+PART_TYPES: Final[dict[str, frozenset[str]]] = {
+    "user": frozenset({"text", "image_url", "input_audio", "file"}),
+    "assistant": frozenset({"text", "refusal"}),
+}
+"""Types of parts by role. Messages of other roles have only text."""
+REQUIRED_PART_FIELDS: Final[dict[str, frozenset[str]]] = {
+    "image_url": frozenset({"url"}),
+    "input_audio": frozenset({"data", "format"}),
+    "file": frozenset({"file_data", "file_id"}),
+}
+"""Fields of the object in a part. A file has one of them, the others all."""
 MESSAGE_KEYS: Final[dict[str, frozenset[str]]] = {
     "system": frozenset({"role", "content", "name"}),
     "developer": frozenset({"role", "content", "name"}),
@@ -151,6 +161,7 @@ PROBLEM_TEXTS: Final = {
     FindingKind.MISPLACED_CALLS: "'tool_calls' are only allowed on messages with role 'assistant'",
     FindingKind.UNKNOWN_ROLE: "the role is none of the supported values",
     FindingKind.BAD_CONTENT: "the content is neither a string nor a list of parts",
+    FindingKind.BAD_PART: "a part of the content is not allowed in messages with this role",
     FindingKind.BAD_CALLS: "'tool_calls' is not a list of calls",
     FindingKind.BAD_NAME: "a name does not match the pattern '^[a-zA-Z0-9_-]+$'",
     FindingKind.BAD_TEXT: "the request is not valid UTF-8",
@@ -220,13 +231,28 @@ def _content_problem(message: Mapping[str, Any], path: str) -> ScriptedFailure |
         where = f"{path}[{index}]"
         if not isinstance(part, Mapping):
             return invalid_parameter(f"'{where}' must be an object", where, "invalid_type")
-        if part.get("type") not in PART_TYPES:
+        known_types = PART_TYPES.get(message["role"], frozenset({"text"}))
+        if part.get("type") not in known_types:
             return invalid_parameter(
-                f"'{part.get('type')}' is none of {sorted(PART_TYPES)}", f"{where}.type", "invalid_value"
+                f"'{part.get('type')}' is none of {sorted(known_types)}", f"{where}.type", "invalid_value"
             )
-        if problem := unknown_key(part, {"type", part["type"]}, where):
+        if problem := unknown_key(part, {"type", part["type"]}, where) or _part_field_problem(part, where):
             return problem
     return None
+
+
+def _part_field_problem(part: Mapping[str, Any], path: str) -> ScriptedFailure | None:
+    kind = part["type"]
+    value, path = part.get(kind), f"{path}.{kind}"
+    if kind not in REQUIRED_PART_FIELDS:
+        return None if isinstance(value, str) else invalid_parameter(f"'{path}' must be a string", path, "invalid_type")
+    if not isinstance(value, Mapping):
+        return invalid_parameter(f"'{path}' must be an object", path, "invalid_type")
+    texts = {key for key in REQUIRED_PART_FIELDS[kind] if isinstance(value.get(key), str) and value[key]}
+    if texts == REQUIRED_PART_FIELDS[kind] or (kind == "file" and texts):
+        return None
+    missing = min(REQUIRED_PART_FIELDS[kind] - texts)
+    return invalid_parameter(f"'{path}.{missing}' is required", f"{path}.{missing}", "missing_required_parameter")
 
 
 def _calls_problem(calls: Any, path: str) -> ScriptedFailure | None:

@@ -23,7 +23,7 @@ from minutebook.store.codec import compress_document, microseconds, moment
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.functions import ServerFunction
-from minutebook.store.postgres.search import parts
+from minutebook.store.postgres.search import index_rows
 from minutebook.store.rules import (
     header_after_append,
     id_hash,
@@ -35,7 +35,6 @@ from minutebook.store.rules import (
 from minutebook.store.sql import documents as sql_documents
 from minutebook.store.sql.documents import DocumentName
 from minutebook.store.sql.headers import SELECT, json_of, row_of
-from minutebook.store.sql.tokens import conversation_tokens
 from minutebook.store.types import ConversationHeader, Document, Lease, document_key, kind_key, require_own_lease
 
 NeedsJob = Callable[[ConversationHeader], bool]
@@ -53,6 +52,7 @@ _UPDATE_FIELDS: Final = (
 )
 _INSERT_FIELDS: Final = ("id", "id_hash", "recipient", "recipient_hash", "status", "labels", "created_at")
 _ENTRY_FIELDS: Final = ("ordinal", "position", "role", "turn", "metadata", "text", "rest")
+_WORD_FIELDS: Final = ("ordinal", "position", "part", "size", "words")
 _USED_KEY_FIELDS: Final = ("ordinal", "key", "digest", "version")
 _DOCUMENT_FIELDS: Final = ("ordinal", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body")
 _SELECT_USED_KEYS: Final = (
@@ -218,11 +218,8 @@ class AppendPlan:
 
     def _add_words(self, ordinal: int, header: ConversationHeader, tokens: Sequence[list[str]]) -> None:
         """Add the rows of the search index."""
-        for position, entry_tokens in enumerate(tokens, header.length):
-            if entry_tokens:
-                for part, part_tokens in enumerate(parts(conversation_tokens(header, entry_tokens))):
-                    row = {"ordinal": ordinal, "position": position, "part": part, "words": part_tokens}
-                    self._changes["words"].append(row)
+        for row in index_rows(header, header.length, tokens):
+            self._changes["words"].append(dict(zip(_WORD_FIELDS, (ordinal, *row), strict=True)))
 
     def _add_release(self, command: AppendCommand) -> None:
         if command.lease is not None and command.release:

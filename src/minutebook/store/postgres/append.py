@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final, Self
@@ -48,7 +48,7 @@ _APPEND: Final = ServerFunction("append", "text", "text", "jsonb", "bytea", resu
 # Fields of the JSON objects that the server function takes.
 _UPDATE_FIELDS: Final = (
     *("ordinal", "number", "expected_version", "version", "length", "turns"),
-    *("lead", "open_at", "open_calls", "updated_at", "documents"),
+    *("lead", "open_at", "open_calls", "updated_at", "documents", "requests"),
 )
 _INSERT_FIELDS: Final = ("id", "id_hash", "recipient", "recipient_hash", "status", "labels", "created_at")
 _ENTRY_FIELDS: Final = ("ordinal", "position", "role", "turn", "metadata", "text", "rest")
@@ -194,6 +194,9 @@ class AppendPlan:
         self._headers_after[name] = after = header_after_append(
             before, command.messages, broken=command.on_broken_exchange, at=at
         )
+        requests = max((document.request for document in command.documents), default=0)
+        if requests > after.requests:
+            self._headers_after[name] = after = replace(after, requests=requests)
         ordinal = self._ordinals.setdefault(name, len(self._ordinals) + 1)
         self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored_pieces)
         self._add_words(ordinal, before, pending.tokens)
@@ -262,7 +265,7 @@ class AppendPlan:
         counts = (header.version, header.length, header.turns, header.lead, header.open_at, json_of(header.open_calls))
         written = [row for row in self._changes.get("documents", ()) if row["ordinal"] == identity[0]]
         document_count = sum(row["verdict"] in {"new", "put"} for row in written)
-        values = (*identity, *counts, microseconds(header.updated_at), document_count)
+        values = (*identity, *counts, microseconds(header.updated_at), document_count, header.requests)
         row: dict[str, Any] = dict(zip(_UPDATE_FIELDS, values, strict=True))
         if number is None:
             labels, created_at = json_of(dict(header.labels)), microseconds(header.created_at)

@@ -22,9 +22,7 @@ from minutebook.store.search import (
 from minutebook.store.types import ConversationHeader
 
 FIND: Final = "SELECT lower(keys), upper(keys) FROM minutebook.search(?, ?, ?, ?) AS keys"
-INSERT: Final = (
-    "INSERT INTO word (key, part, size, words) VALUES (?, ?, ?, array_to_tsvector(string_to_array(?, ' ')))"
-)
+INSERT: Final = "INSERT INTO word (key, part, size, words) VALUES (?, ?, ?, array_to_tsvector(string_to_array(?, ' ')))"
 MAX_ROW_ENTRIES: Final = 32
 """Also in the function `search` of the database."""
 DELETE: Final = "DELETE FROM word WHERE tenant = ? AND key >= ? AND key < ?"

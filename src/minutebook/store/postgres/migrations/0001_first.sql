@@ -26,6 +26,7 @@ CREATE TABLE minutebook.conversation (
     lineage text,                                   -- JSON: [number, stop] of each range read from another conversation
     documents bigint NOT NULL DEFAULT 0,            -- number of the newest document
     revision integer NOT NULL DEFAULT 0,            -- number of times that entries were trimmed
+    requests integer NOT NULL DEFAULT 0,            -- highest number of a request
     PRIMARY KEY (tenant, id)
 ) WITH (fillfactor = 85);                           -- every append updates this row: leave room in its page
 CREATE UNIQUE INDEX conversation_by_number ON minutebook.conversation (tenant, number);
@@ -290,22 +291,22 @@ BEGIN
     FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
         ordinal integer, number bigint, expected_version bigint, version bigint, length integer, turns integer,
         lead integer, open_at integer, open_calls text, updated_at bigint, id text, id_hash bytea, recipient text,
-        status text, labels text, created_at bigint, documents bigint, recipient_hash bytea
+        status text, labels text, created_at bigint, documents bigint, recipient_hash bytea, requests integer
     ) LOOP
         counted := change.documents;
         IF change.number IS NOT NULL THEN
             UPDATE minutebook.conversation SET version = change.version, length = change.length, turns = change.turns,
                 lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at,
-                documents = documents + change.documents
+                documents = documents + change.documents, requests = greatest(requests, change.requests)
             WHERE tenant = tenant_id AND number = change.number AND version = change.expected_version
             RETURNING documents INTO counted;
             is_stale := NOT FOUND;
         ELSE
             INSERT INTO minutebook.conversation (tenant, id, recipient, status, version, length, turns, lead, first,
-                open_at, open_calls, labels, created_at, updated_at, status_updated_at, documents)
+                open_at, open_calls, labels, created_at, updated_at, status_updated_at, documents, requests)
             VALUES (tenant_id, change.id, change.recipient, change.status, change.version, change.length, change.turns,
                 change.lead, 0, change.open_at, change.open_calls, change.labels, change.created_at,
-                change.updated_at, change.created_at, change.documents)
+                change.updated_at, change.created_at, change.documents, change.requests)
             ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO change.number;
             -- The tombstone is checked after the insert, so that a concurrent erasure cannot be missed.
             is_stale := NOT FOUND
@@ -469,7 +470,7 @@ BEGIN
         set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
     SELECT number, length, turns, lead, first, lineage, json_build_array(
         number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels,
-        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision
+        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision, requests
     )::text AS columns
     INTO header FROM minutebook.conversation WHERE tenant = tenant_id AND id = conversation_id;
     IF NOT FOUND THEN

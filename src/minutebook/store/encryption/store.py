@@ -78,14 +78,19 @@ class EncryptedBackend(Backend):
         self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     def for_tenant(self, tenant: str) -> Self:
-        return type(self)(self._inner.for_tenant(tenant), self._key_store, self._master_keys)
+        return self._with_inner(self._inner.for_tenant(tenant))
+
+    def _with_inner(self, inner: Backend) -> Self:
+        other = type(self)(inner, self._key_store, self._master_keys)
+        other._has_separate_key_store = self._has_separate_key_store
+        return other
 
     @property
     def expire_after(self) -> timedelta | None:  # type: ignore[override]
         return self._inner.expire_after
 
     def with_expiry(self, expire_after: timedelta | None) -> Self:
-        return type(self)(self._inner.with_expiry(expire_after), self._key_store, self._master_keys)
+        return self._with_inner(self._inner.with_expiry(expire_after))
 
     def now(self) -> datetime:
         return self._inner.now()

@@ -38,7 +38,7 @@ from minutebook.store.sql.headers import SELECT, json_of, row_of
 from minutebook.store.types import ConversationHeader, Document, Lease, document_key, kind_key, require_own_lease
 
 NeedsJob = Callable[[ConversationHeader], bool]
-"""Whether an append queues a background job for the conversation, given its new header."""
+"""Whether an append queues a background job for the conversation, given its new header. Labels and status may be older."""
 NumberedHeader = tuple[int, ConversationHeader]
 """The row number and the header of a conversation."""
 HeaderCache = MutableMapping[tuple[str, str], NumberedHeader]

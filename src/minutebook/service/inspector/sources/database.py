@@ -33,7 +33,7 @@ LIST_SECONDS: Final = 0.3
 """How long a list may load conversations. The page asks again for the others."""
 WAIT_SECONDS: Final = 0.15
 MAX_BRANCH_HEADERS: Final = 2_000
-"""Conversations that are read to find branches, the newest first."""
+"""Conversations of a recipient that are read to find branches, the newest first."""
 _PURGED: Final[Message] = {"role": "system", "content": "(purged by retention)"}
 
 
@@ -212,10 +212,10 @@ class StoreSource:
         return conversation
 
     async def branches(self, conversation_id: str) -> Sequence[BranchNode]:
-        await self._header(conversation_id)
+        recipient = (await self._header(conversation_id)).recipient  # a fork has the same
         headers, cursor = dict[str, ConversationHeader](), None
         while len(headers) < MAX_BRANCH_HEADERS:
-            page = await self._store.list(recipient=self._recipient, cursor=cursor, limit=200)
+            page = await self._store.list(recipient=recipient, cursor=cursor, limit=200)
             headers |= {header.id: header for header in page.items}
             cursor = page.cursor
             if cursor is None:

@@ -110,7 +110,9 @@ def _add_append_table(part: Part, database: str, scores: Sequence[Score], bare: 
     table.notes.append(
         f"{BOUNDS[bare.name]!r} is the approximate upper bound: it does no checks, no compression and no indexing."
     )
-    table.notes.append(f"{OURS!r} writes a search index with each message. {OURS_WITHOUT_SEARCH!r}, the plain databases and the peers have none.")
+    table.notes.append(
+        f"{OURS!r} writes a search index with each message. {OURS_WITHOUT_SEARCH!r}, the plain databases and the peers have none."
+    )
     if database == "SQLite":
         table.notes.append(
             "durability: journal mode, synchronous. In a thread: asyncio.to_thread, so that the event loop is not blocked."
@@ -161,5 +163,7 @@ def _add_targets(part: Part, database: str, good: dict[str, Score], bare: str) -
             what = f"{database}: the last {LAST} of {int(length):,} messages in at most {max_ratio} times the time of {score.name}"
             part.targets.append(Target(what, times(slower), slower <= max_ratio))
     what = f"{database}: bytes on disk at most 1.5 times the text"
-    measured = f"{ours.size:.2f}, of which {ours.empty:.2f} for an empty database; without the index {without_search.size:.2f}"
+    measured = (
+        f"{ours.size:.2f}, of which {ours.empty:.2f} for an empty database; without the index {without_search.size:.2f}"
+    )
     part.targets.append(Target(what, measured, ours.size <= 1.5))

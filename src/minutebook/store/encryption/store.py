@@ -66,11 +66,20 @@ T = TypeVar("T")
 class EncryptedBackend(Backend):
     """Encrypts the data that it writes to another backend, and decrypts the data that it reads from there."""
 
-    def __init__(self, inner: Backend, key_store: ConversationStore, master_keys: MasterKeys) -> None:
+    def __init__(
+        self,
+        inner: Backend,
+        key_store: ConversationStore,
+        master_keys: MasterKeys,
+        *,
+        has_separate_key_store: bool | None = None,
+    ) -> None:
         super().__init__(tenant=inner.tenant)
         self._inner = inner
         self._key_store = key_store
-        self._has_separate_key_store = key_store.backend is not inner
+        self._has_separate_key_store = (
+            key_store.backend is not inner if has_separate_key_store is None else has_separate_key_store
+        )
         self._master_keys = master_keys
         inner.use_keys(master_keys.ids)
         self.keyring = Keyring(key_store, inner.tenant, master_keys)
@@ -81,9 +90,9 @@ class EncryptedBackend(Backend):
         return self._with_inner(self._inner.for_tenant(tenant))
 
     def _with_inner(self, inner: Backend) -> Self:
-        other = type(self)(inner, self._key_store, self._master_keys)
-        other._has_separate_key_store = self._has_separate_key_store
-        return other
+        return type(self)(
+            inner, self._key_store, self._master_keys, has_separate_key_store=self._has_separate_key_store
+        )
 
     @property
     def expire_after(self) -> timedelta | None:  # type: ignore[override]

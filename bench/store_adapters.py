@@ -20,8 +20,11 @@ from minutebook.record import MessageRole
 class MinutebookAdapter:
     """minutebook, on SQLite or PostgreSQL."""
 
+    search = True
+
     async def open(self, location: str) -> str:
-        self._store: Any = open_store(location if "://" in location else f"sqlite:///{location}")
+        url = location if "://" in location else f"sqlite:///{location}"
+        self._store: Any = open_store(url, search=self.search)
         await self._store.__aenter__()
         if "://" in location:
             return await server_durability(location)
@@ -42,6 +45,12 @@ class MinutebookAdapter:
 
     async def close(self) -> None:
         await self._store.close()
+
+
+class MinutebookWithoutSearch(MinutebookAdapter):
+    """The same without a search index, as the plain databases and the peers' stores are."""
+
+    search = False
 
 
 def entry_of(message: TextMessage) -> ConversationEntry:
@@ -272,6 +281,7 @@ def sqlite_durability(journal: str, synchronous: int) -> str:
 
 
 OURS = "minutebook"
+OURS_WITHOUT_SEARCH = "minutebook, ?search=off"
 RAW = "raw sqlite3, blocks the loop"
 RAW_IN_THREAD = "raw sqlite3, in a thread"
 RAW_POSTGRES = "raw psycopg, async"
@@ -283,11 +293,13 @@ def our_contenders(*, server: bool) -> list[Contender]:
     if server:
         return [
             Contender(OURS, MinutebookAdapter),
+            Contender(OURS_WITHOUT_SEARCH, MinutebookWithoutSearch),
             Contender(RAW_POSTGRES, RawPostgres),
             Contender(GROUPED_INSERTS, GroupedInserts),
         ]
     return [
         Contender(OURS, MinutebookAdapter),
+        Contender(OURS_WITHOUT_SEARCH, MinutebookWithoutSearch),
         Contender(RAW, RawSqlite),
         Contender(RAW_IN_THREAD, RawSqliteInThread),
         Contender(SYNCED_FILE, SyncedFile, only_appends=True),

@@ -8,7 +8,7 @@ import pytest
 from minutebook import AsyncConversation, MemoryStore
 from minutebook.agent.messages import Usage
 from minutebook.conversation import requests
-from minutebook.conversation.requests import last_request_number, remove_requests, usage_totals
+from minutebook.conversation.requests import remove_requests, usage_totals
 from minutebook.errors import RequestNotFound
 from minutebook.store.types import REQUEST_KIND, RESERVED_TENANT, NewDocument
 from minutebook.testing.contract.samples import text_entries
@@ -53,7 +53,7 @@ def test_the_usage_of_removed_minutes_stays(make, tmp_path, monkeypatch):
                 *(await store.documents("b", REQUEST_KIND)).items,
             ]
             again = await remove_requests(store, TOMORROW)
-            numbers = [await last_request_number(store, name) for name in ("a", "b")]
+            numbers = [(await store.header(name)).requests for name in ("a", "b")]
             others = rows(await usage_totals(store.for_tenant("other")))
             return before, removed, left, again, numbers, rows(await usage_totals(store)), others
 
@@ -110,7 +110,7 @@ def test_minutes_after_the_time_stay():
     async def main():
         store = MemoryStore(clock=lambda: datetime(2026, 3, 1, tzinfo=UTC))
         await fill(store, "a", 2)
-        return await remove_requests(store, datetime(2026, 3, 1, tzinfo=UTC)), await last_request_number(store, "a")
+        return await remove_requests(store, datetime(2026, 3, 1, tzinfo=UTC)), (await store.header("a")).requests
 
     assert asyncio.run(main()) == (0, 2)
 

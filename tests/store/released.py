@@ -19,6 +19,16 @@ from minutebook.testing.contract.samples import summary_fold, text_entries, turn
 FOLDER = Path(__file__).parent / "databases"
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LARGE = "large " * 2_000
+MINUTES = {
+    "number": 7,
+    "model": "gpt-4o-mini",
+    "policy": {"name": "token_budget", "mode": "on", "strategy": None, "manager": {"name": "token_budget"}},
+    "folds": [],
+    "parts": [[0, 4]],
+    "left_out": [],
+    "tokens_before": 90,
+    "tokens_after": 90,
+}
 
 
 async def fill(store):
@@ -28,7 +38,7 @@ async def fill(store):
         recipient="alice",
         labels={"team": "blue"},
         idempotency_key="first",
-        documents=[NewDocument("note", "n", {"text": "a note"})],
+        documents=[NewDocument("note", "n", {"text": "a note"}), NewDocument("request", "7-order-1", MINUTES)],
     )
     await store.add_fold("order-1", summary_fold("summary", 0, 5))
     await store.pin("order-1", 5)
@@ -48,7 +58,8 @@ async def contents(store):
     for header in sorted(headers, key=lambda header: header.id):
         loaded = await store.load(header.id)
         found[header.id] = [
-            (header.recipient, header.version, header.length, header.turns, dict(header.labels), header.created_at),
+            (header.recipient, header.version, header.length, header.turns, header.requests, dict(header.labels)),
+            header.created_at,
             loaded.messages,
             [(fold.start, fold.stop, fold.reason) for fold in loaded.folds],
             sorted(loaded.pins),
@@ -56,7 +67,7 @@ async def contents(store):
     found["hits"] = [
         (hit.conversation, hit.position) for hit in (await store.search('"question 1" OR 京の OR large')).items
     ]
-    found["document"] = dict((await store.document("note", "n")).body)
+    found["documents"] = [(await store.document(*name)).body for name in (("note", "n"), ("request", "7-order-1"))]
     found["other"] = (await store.for_tenant("other").load("order-1")).messages
     return found
 

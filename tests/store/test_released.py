@@ -16,6 +16,11 @@ from tests.servers import require_postgres, shared
 from tests.store.released import FOLDER, TIME, contents, fill, restore_postgres
 
 DATABASES = sorted(path.name for path in FOLDER.iterdir())
+RELEASED = [
+    ("sqlite", "0001_first", "2f4245e43fdc97cf9684bec5f3dc320b9afe4614324b4d47e78974e74a248600"),
+    ("postgres", "0001_first", "596fdb4e3680e7bda49e768eb7c6cba79ee103bf75be22272f6167c5b4001579"),
+]
+"""Engine, name and checksum, without comments, of each migration that was released."""
 
 
 @pytest.fixture
@@ -43,6 +48,20 @@ def restored(request, tmp_path):
     restore_postgres(conninfo, FOLDER / name)
     parts = psycopg.conninfo.conninfo_to_dict(conninfo)
     return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/released"
+
+
+@pytest.mark.parametrize(("package", "name", "checksum"), RELEASED)
+def test_a_released_migration_is_never_changed(package, name, checksum):
+    """To change the schema, add a migration, and its checksum to `RELEASED`."""
+    settings = [migration.setting for migration in sql_migrations.load_migrations(f"minutebook.store.{package}")]
+
+    assert (f"migration {name}", checksum) in settings
+
+
+def test_each_migration_is_in_the_list_of_released_ones():
+    for package in ("sqlite", "postgres"):
+        names = [migration.name for migration in sql_migrations.load_migrations(f"minutebook.store.{package}")]
+        assert names == [name for released_package, name, _ in RELEASED if released_package == package]
 
 
 def test_each_schema_version_has_stored_databases():

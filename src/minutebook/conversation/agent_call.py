@@ -25,7 +25,7 @@ from minutebook.compaction.manager import CompactionResult
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, Part, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
-from minutebook.conversation.requests import conversation_digest, last_request_number, request_id
+from minutebook.conversation.requests import conversation_digest, request_id
 from minutebook.conversation.view_source import ViewSource, compacts
 from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, VersionConflict
 from minutebook.history.compose import PassthroughManager
@@ -238,7 +238,7 @@ class RunRecord(AgentCall):
             try:
                 await self._put_documents([request.document(self._stored_length)])
             except DocumentExists:  # another process has taken the number
-                self.last_request = await last_request_number(self._store, self.settings.conversation)
+                self.last_request = (await self._store.header(self.settings.conversation)).requests
                 continue
             self.last_request = number
             self.requests = [request]

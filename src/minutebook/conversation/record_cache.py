@@ -31,8 +31,6 @@ MAX_INLINE_MESSAGES: Final = 1_000
 _MAX_INLINE_CHARACTERS: Final = 256 * 1024
 _MESSAGE_BYTES: Final = 1_500
 """Estimated memory of a message and its index, without its text."""
-_MAX_NUMBERS: Final = 100_000
-"""Maximum number of conversations whose last request number is in memory."""
 _MAX_IDLE_SECONDS: Final = 900.0
 """How long a record that no request uses stays in the cache, at most."""
 
@@ -155,19 +153,6 @@ class RecordCache:
         self.size = 0
         self._records: dict[tuple[str, str], tuple[CachedRecord, int, float]] = {}
         """Tenant and conversation → the record, its size and when it was last used; the least recently used first."""
-        self._last_requests: dict[tuple[str, str], tuple[int, int]] = {}
-        """Tenant and conversation → the version after the last request of this process, and the request's number."""
-
-    def note_request(self, tenant: str, conversation: str, version: int, number: int) -> None:
-        """Note the number of a request, and the version of the conversation after it."""
-        if len(self._last_requests) >= _MAX_NUMBERS:
-            self._last_requests.clear()
-        self._last_requests[tenant, conversation] = version, number
-
-    def last_request(self, tenant: str, conversation: str, version: int) -> int | None:
-        """The number of the last request; None if it is unknown, or others have changed the conversation since."""
-        noted_version, number = self._last_requests.get((tenant, conversation), (None, None))
-        return number if noted_version == version else None
 
     def take(self, tenant: str, conversation: str) -> CachedRecord | None:
         """Remove a record from the cache and return it."""

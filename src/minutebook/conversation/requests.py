@@ -30,8 +30,6 @@ from minutebook.wire.chat import new_entries
 from minutebook.wire.write import without_own_keys
 
 _PAGE_SIZE: Final = 200
-_LAST_KIND: Final = "last_request"
-"""The document kind of the number of a conversation's newest request, stored when its minutes are removed."""
 _TOTAL_KIND: Final = "usage"
 _BATCH_KIND: Final = "usage_batch"
 """The document kind of the ids of minutes that were counted last. They may not be deleted yet."""
@@ -148,19 +146,6 @@ async def read_requests(store: ConversationStore, conversation: str) -> AsyncIte
             return
 
 
-async def last_request_number(store: ConversationStore, conversation: str) -> int:
-    """The number of the newest request; 0 if there is none."""
-    removed_number = 0
-    with suppress(DocumentNotFound):
-        removed_number = (await store.document(_LAST_KIND, conversation_digest(conversation))).body["number"]
-    newest = (await store.documents(conversation, REQUEST_KIND, limit=1, newest_first=True)).items
-    number: int | None = newest[0].body.get("number") if newest else 0
-    if number is None:
-        async for read_number, _ in read_requests(store, conversation):
-            number = read_number
-    return max(number or 0, removed_number)
-
-
 async def find_request(store: ConversationStore, conversation: str, request: int | str) -> tuple[int, Document]:
     """The number and the minutes of one request, given by its number or its id.
 
@@ -226,7 +211,6 @@ async def remove_requests(store: ConversationStore, before: datetime) -> int:
         version = await ledger.delete_counted()
         page = await store.requests_before(before, cursor=cursor, limit=_PAGE_SIZE)
         if page.items:
-            await _keep_last_numbers(store, page.items)
             try:
                 await ledger.count(page.items, version)
             except VersionConflict:  # another process has counted a batch
@@ -243,19 +227,6 @@ async def _requests_before(store: ConversationStore, before: datetime) -> AsyncI
         yield page.items
         if (cursor := page.cursor) is None:
             return
-
-
-async def _keep_last_numbers(store: ConversationStore, documents: Sequence[Document]) -> None:
-    """Store the last request number of each conversation whose newest minutes are among the documents."""
-    ids = {document.id for document in documents}
-    for conversation in dict.fromkeys(document.conversation for document in documents):
-        with suppress(ConversationNotFound):  # erased meanwhile
-            newest = (await store.documents(conversation, REQUEST_KIND, limit=1, newest_first=True)).items
-            if newest and newest[0].id in ids:
-                body = {"number": await last_request_number(store, conversation)}
-                await store.put_document(
-                    conversation, NewDocument(_LAST_KIND, conversation_digest(conversation), body, replace=True)
-                )
 
 
 def _add(totals: dict[tuple[date, str], UsageTotal], documents: Iterable[Document]) -> None:

@@ -17,7 +17,6 @@ from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
 from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
 from minutebook.conversation.record_cache import CachedRecord, are_large, compute, update_record
-from minutebook.conversation.requests import last_request_number
 from minutebook.errors import ContextOverflow, ConversationBusy, MinutebookError
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
@@ -29,7 +28,7 @@ from minutebook.service.idempotency import IdempotencyKey
 from minutebook.service.runs import RenewedLease, Run, hold_lease
 from minutebook.service.state import Service, counter_of
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import Lease, NewDocument
+from minutebook.store.types import ConversationHeader, Lease, NewDocument
 
 T = TypeVar("T")
 _LEASE_POLL_SECONDS: Final = 0.05
@@ -55,7 +54,6 @@ class AnswerJob:
     _started: float = field(default_factory=time.monotonic)
     _records: list[CachedRecord] = field(default_factory=list)
     """The records that this request uses. They go back to the cache when it ends."""
-    _calls: list[ModelCall] = field(default_factory=list)
 
     @property
     def store(self) -> ConversationStore:
@@ -81,12 +79,6 @@ class AnswerJob:
                 raise
             self._send_failure(failure_of(error))
         finally:
-            for call in self._calls:
-                if call.requests and call.request.stored_length is not None:
-                    number = call.request.settings.minutes_fields["number"]
-                    self.service.records.note_request(
-                        self.caller.tenant, call.settings.conversation, call.version, number
-                    )
             for record in self._records:
                 self.service.records.put(record)
 
@@ -199,24 +191,11 @@ class AnswerJob:
 
         `copies` has, by position, the client's own copy of messages that it has resent.
         """
-        settings = await self.with_number(settings, 0 if record is None else record.header.version)
+        settings = with_number(settings, None if record is None else record.header)
         create_call = partial(_call_with_token_counts, self.store, settings, record, new_messages, copies)
         stored = () if record is None else record.unindexed(settings.counter)
         uncounted = [*stored, *new_messages, *(settings.instructions or ())]
-        call = await compute(create_call, is_large=are_large(uncounted))
-        self._calls.append(call)
-        return call
-
-    async def with_number(self, settings: CallSettings, version: int) -> CallSettings:
-        """The settings with the number of the next request of the conversation, which has this version.
-
-        The database is asked only if this server has not answered the conversation's last request.
-        """
-        name, last = settings.conversation, 0
-        if version:
-            known = self.service.records.last_request(self.caller.tenant, name, version)
-            last = await last_request_number(self.store, name) if known is None else known
-        return replace(settings, minutes_fields={**settings.minutes_fields, "number": last + 1})
+        return await compute(create_call, is_large=are_large(uncounted))
 
     async def begin(
         self, call: ModelCall, documents: Sequence[NewDocument] = (), *, recipient: str | None = None
@@ -357,3 +336,9 @@ def failure_fields(error: BaseException) -> dict[str, Any]:
     failure = failure_of(error)
     details = {**failure.body()["error"], "status": failure.status}
     return {"failed": failure.code or type(error).__name__, "error": details}
+
+
+def with_number(settings: CallSettings, header: ConversationHeader | None) -> CallSettings:
+    """The settings with the number of the next request of the conversation, which may not exist yet."""
+    last = header.requests if header is not None and header.id == settings.conversation else 0
+    return replace(settings, minutes_fields={**settings.minutes_fields, "number": last + 1})

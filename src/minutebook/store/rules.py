@@ -175,6 +175,8 @@ def _with_counts(
         *(header.tenant, header.id, header.recipient, header.created_at, at, header.status_updated_at, header.status),
         *(header.version + 1, header.length + new_entries, turns, lead, header.first),
         *(open_calls, open_at, header.labels, header.origin),
+        revision=header.revision,
+        requests=header.requests,
     )
 
 

@@ -136,7 +136,7 @@ OFF: Final = "off"
 WORDS: Final = "words"
 """The values of the database's setting `search`: no index, an index of words, or the language of its stems."""
 _STEM: Final = "\ue000"
-_ROLE: Final = "\ue001"
+ROLE: Final = "\ue001"
 _RECIPIENT: Final = "\ue002"
 PARTIAL: Final = "\ue003"
 """First characters of tokens that are no words, from the private use area. `PARTIAL` is a token of an entry whose tokens
@@ -212,7 +212,7 @@ def message_tokens(message: Message, role: MessageRole, mode: str) -> list[str]:
     tokens = set(text_words) if text.isascii() else set(map(_token, text_words, [*text_words[1:], ""]))
     if mode != WORDS:
         tokens.update([_STEM + stemmer(mode)(word) for word in set(text_words)])
-    return [*tokens, _ROLE + role.value]
+    return [*tokens, ROLE + role.value]
 
 
 def _token(word: str, next_word: str) -> str:
@@ -280,7 +280,7 @@ def index_query(query: "SearchQuery", tenant: str, mode: str) -> IndexQuery:
     require_search(mode)
     filters = []
     if query.roles:
-        filters.append(tuple(sorted(prefix + _ROLE + role.value for role in query.roles)))
+        filters.append(tuple(sorted(prefix + ROLE + role.value for role in query.roles)))
     if query.recipient is not None:
         filters.append((prefix + recipient_token(query.recipient),))
     return IndexQuery(

@@ -87,6 +87,8 @@ class ConversationHeader:
     revision: int = 0
     """Number of times that stored entries were changed by `trim`. While it, `first` and `created_at` are the same,
     entries that were read before are still those of the record."""
+    requests: int = 0
+    """The highest number of a request whose minutes were stored, also if they were removed since."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.labels, FrozenDict):
@@ -244,7 +246,9 @@ def require_name(kind: str, value: object) -> str:
 RESERVED_TENANT: Final = "_minutebook"
 """The tenant that owns API keys, token counts, usage totals and the audit log. Keys and configurations cannot use it."""
 REQUEST_KIND: Final = "request"
-"""The document kind of the minutes of requests, which the databases also index by their age."""
+"""The document kind of the minutes of requests, which the databases also index by their age. The header has the highest
+`number` of their bodies."""
+MAX_REQUEST_NUMBER: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +301,8 @@ class PackedDocument:
     expires_at: int | None
     """Microseconds since 1970, UTC."""
     replace: bool
+    request: int = 0
+    """The number of the request, of minutes that have one."""
 
     def stored(self, conversation: str, number: int, created_at: datetime) -> Document:
         """The document as it is stored."""
@@ -338,7 +344,12 @@ def require_document(new: NewDocument) -> PackedDocument:
     except RecursionError as error:
         raise InvalidMessage("document body", "cannot be stored as JSON: it is nested too deeply") from error
     expires_at = None if new.expires_at is None else microseconds(new.expires_at)
-    return PackedDocument(new.kind, new.id, body, expires_at, new.replace)
+    return PackedDocument(new.kind, new.id, body, expires_at, new.replace, _request_number(new))
+
+
+def _request_number(new: NewDocument) -> int:
+    number = new.body.get("number") if new.kind == REQUEST_KIND else None
+    return number if type(number) is int and 0 < number < MAX_REQUEST_NUMBER else 0
 
 
 def require_documents(new: Sequence[NewDocument]) -> tuple[PackedDocument, ...]:

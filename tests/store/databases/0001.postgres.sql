@@ -88,22 +88,22 @@ BEGIN
     FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
         ordinal integer, number bigint, expected_version bigint, version bigint, length integer, turns integer,
         lead integer, open_at integer, open_calls text, updated_at bigint, id text, id_hash bytea, recipient text,
-        status text, labels text, created_at bigint, documents bigint, recipient_hash bytea
+        status text, labels text, created_at bigint, documents bigint, recipient_hash bytea, requests integer
     ) LOOP
         counted := change.documents;
         IF change.number IS NOT NULL THEN
             UPDATE minutebook.conversation SET version = change.version, length = change.length, turns = change.turns,
                 lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at,
-                documents = documents + change.documents
+                documents = documents + change.documents, requests = greatest(requests, change.requests)
             WHERE tenant = tenant_id AND number = change.number AND version = change.expected_version
             RETURNING documents INTO counted;
             is_stale := NOT FOUND;
         ELSE
             INSERT INTO minutebook.conversation (tenant, id, recipient, status, version, length, turns, lead, first,
-                open_at, open_calls, labels, created_at, updated_at, status_updated_at, documents)
+                open_at, open_calls, labels, created_at, updated_at, status_updated_at, documents, requests)
             VALUES (tenant_id, change.id, change.recipient, change.status, change.version, change.length, change.turns,
                 change.lead, 0, change.open_at, change.open_calls, change.labels, change.created_at,
-                change.updated_at, change.created_at, change.documents)
+                change.updated_at, change.created_at, change.documents, change.requests)
             ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO change.number;
             is_stale := NOT FOUND
                 OR EXISTS (SELECT FROM minutebook.tombstone WHERE tenant = tenant_id AND id = change.id_hash)
@@ -138,10 +138,12 @@ BEGIN
         ordinal integer, position integer, role smallint, turn integer, metadata bytea, text bytea, rest bytea
     );
     IF changes ? 'words' THEN
-        INSERT INTO minutebook.word (tenant, key, part, words)
-        SELECT tenant_id, (numbers[new.ordinal] << 32) + new.position, new.part,
+        INSERT INTO minutebook.word (tenant, key, part, size, words)
+        SELECT tenant_id, (numbers[new.ordinal] << 32) + new.position, new.part, new.size,
             array_to_tsvector(string_to_array(new.words, ' '))
-        FROM jsonb_to_recordset(changes -> 'words') AS new (ordinal integer, position bigint, part integer, words text);
+        FROM jsonb_to_recordset(changes -> 'words') AS new (
+            ordinal integer, position bigint, part smallint, size smallint, words text
+        );
     END IF;
     IF changes ? 'idempotency_keys' THEN
         INSERT INTO minutebook.idempotency_key (tenant, conversation, key, digest, version)
@@ -259,7 +261,7 @@ BEGIN
         set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
     SELECT number, length, turns, lead, first, lineage, json_build_array(
         number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels,
-        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision
+        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision, requests
     )::text AS columns
     INTO header FROM minutebook.conversation WHERE tenant = tenant_id AND id = conversation_id;
     IF NOT FOUND THEN
@@ -387,7 +389,7 @@ BEGIN
     END LOOP;
 END
 $$;
-CREATE FUNCTION minutebook.search(query text, start bigint, stop bigint, max_rows integer) RETURNS SETOF bigint
+CREATE FUNCTION minutebook.search(query text, start bigint, stop bigint, max_rows integer) RETURNS SETOF int8range
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog'
     SET enable_seqscan TO 'off'
@@ -398,36 +400,39 @@ CREATE FUNCTION minutebook.search(query text, start bigint, stop bigint, max_row
 DECLARE
     tenant_id text := current_setting('minutebook.tenant');
     tokens tsquery := query::tsquery;
-    newest bigint[];
-    older bigint[];
+    first_key bigint := start - 31;
+    newest int8range[];
+    older int8range[];
     scanned_from bigint;
     scanned integer;
 BEGIN
-    SELECT array_agg(DISTINCT recent.key) FILTER (WHERE recent.words @@ tokens), min(recent.key), count(*)
+    SELECT array_agg(DISTINCT int8range(recent.key, recent.key + recent.size)) FILTER (WHERE recent.words @@ tokens),
+        min(recent.key), count(*)
     INTO newest, scanned_from, scanned
     FROM (
-        SELECT word.key, word.words FROM minutebook.word
-        WHERE word.tenant = tenant_id AND word.key >= start AND word.key < stop ORDER BY word.key DESC LIMIT 1000
+        SELECT word.key, word.size, word.words FROM minutebook.word
+        WHERE word.tenant = tenant_id AND word.key >= first_key AND word.key < stop AND word.key + word.size > start
+        ORDER BY word.key DESC LIMIT 1000
     ) AS recent;
     IF coalesce(cardinality(newest), 0) < max_rows AND scanned = 1000 THEN
         PERFORM set_config('enable_bitmapscan', 'on', true);
         older := ARRAY(
-            SELECT word.key FROM minutebook.word
+            SELECT int8range(word.key, word.key + word.size) FROM minutebook.word
             WHERE word.words @@ tokens AND word.tenant || '' = tenant_id
-                AND word.key + 0 >= start AND word.key + 0 <= scanned_from
+                AND word.key + word.size > start AND word.key + 0 <= scanned_from
             LIMIT 2001
         );
         IF cardinality(older) > 2000 THEN
             PERFORM set_config('enable_bitmapscan', 'off', true);
             older := ARRAY(
-                SELECT word.key FROM minutebook.word
+                SELECT int8range(word.key, word.key + word.size) FROM minutebook.word
                 WHERE (word.words @@ tokens) IS TRUE AND word.tenant = tenant_id
-                    AND word.key >= start AND word.key <= scanned_from
+                    AND word.key >= first_key AND word.key <= scanned_from AND word.key + word.size > start
                 ORDER BY word.key DESC, word.part DESC LIMIT max_rows
             );
         END IF;
     END IF;
-    RETURN QUERY SELECT DISTINCT hit.key FROM unnest(newest || older) AS hit (key) ORDER BY hit.key DESC LIMIT max_rows;
+    RETURN QUERY SELECT DISTINCT hit.keys FROM unnest(newest || older) AS hit (keys) ORDER BY hit.keys DESC LIMIT max_rows;
 END
 $$;
 SET default_tablespace = '';
@@ -463,7 +468,8 @@ CREATE TABLE minutebook.conversation (
     origin_position integer,
     lineage text,
     documents bigint DEFAULT 0 NOT NULL,
-    revision integer DEFAULT 0 NOT NULL
+    revision integer DEFAULT 0 NOT NULL,
+    requests integer DEFAULT 0 NOT NULL
 )
 WITH (fillfactor='85');
 ALTER TABLE ONLY minutebook.conversation ALTER COLUMN id SET STATISTICS 0;
@@ -636,19 +642,21 @@ ALTER TABLE ONLY minutebook.tombstone ALTER COLUMN id SET STORAGE PLAIN;
 ALTER TABLE ONLY minutebook.tombstone FORCE ROW LEVEL SECURITY;
 CREATE TABLE minutebook.word (
     key bigint NOT NULL,
-    part integer NOT NULL,
+    part smallint NOT NULL,
+    size smallint NOT NULL,
     tenant text DEFAULT current_setting('minutebook.tenant'::text, true) NOT NULL COLLATE pg_catalog."C",
     words tsvector NOT NULL
 );
 ALTER TABLE ONLY minutebook.word ALTER COLUMN words SET STATISTICS 0;
 ALTER TABLE ONLY minutebook.entry ATTACH PARTITION minutebook.entry_others DEFAULT;
 INSERT INTO minutebook.blocked_recipient VALUES (1767323045000000, 'default', '\x38f29d1585d94f4b262f5644ad842068');
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (1, 'default', 'order-1', 'alice', 'idle', 1, 15, 3, 0, 0, NULL, NULL, '{"team": "blue"}', 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 1, 0);
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (2, 'default', 'order-1-again', 'alice', 'idle', 1, 10, 2, 0, 0, NULL, NULL, '{"team": "blue"}', 1767323045000000, 1767323045000000, 1767323045000000, 1, 'order-1', 10, '[[1, 10]]', 0, 0);
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (3, 'default', 'large', 'large', 'idle', 1, 3, 3, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0, 0);
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (4, 'default', 'rewound', 'rewound', 'idle', 2, 3, 3, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0, 0);
-INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (6, 'other', 'order-1', 'order-1', 'idle', 1, 1, 1, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0, 0);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (1, 'default', 'order-1', 'alice', 'idle', 1, 15, 3, 0, 0, NULL, NULL, '{"team": "blue"}', 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 2, 0, 7);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (2, 'default', 'order-1-again', 'alice', 'idle', 1, 10, 2, 0, 0, NULL, NULL, '{"team": "blue"}', 1767323045000000, 1767323045000000, 1767323045000000, 1, 'order-1', 10, '[[1, 10]]', 0, 0, 0);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (3, 'default', 'large', 'large', 'idle', 1, 3, 3, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0, 0, 0);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (4, 'default', 'rewound', 'rewound', 'idle', 2, 3, 3, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0, 0, 0);
+INSERT INTO minutebook.conversation OVERRIDING SYSTEM VALUE VALUES (6, 'other', 'order-1', 'order-1', 'idle', 1, 1, 1, 0, 0, NULL, NULL, NULL, 1767323045000000, 1767323045000000, 1767323045000000, NULL, NULL, NULL, NULL, 0, 0, 0);
 INSERT INTO minutebook.document VALUES (1, 1, 1767323045000000, NULL, 'default', 'note', 'n', '\xedb465624291e4053c6c5ea4b7eb320d', '\x7ace5d313b7e1bdd02b7ca9b5a333994', '\x007b2274657874223a2261206e6f7465227d');
+INSERT INTO minutebook.document VALUES (1, 2, 1767323045000000, NULL, 'default', 'request', '7-order-1', '\x1f58b9145b24d108d7ac38887338b3ea', '\x2bddce142584f325a71323a53fc7484b', '\x0343645273a2b322f5b20fc8f1d85397496c2c81146669a08396c82c0d6a01');
 INSERT INTO minutebook.entry_others VALUES (1, 0, 1, 1, 'default', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x007175657374696f6e2030', NULL);
 INSERT INTO minutebook.entry_others VALUES (1, 1, 1, 2, 'default', '\x000000000000000000000000000000070006475ef6574f3501015b6e756c6c2c226d225d', NULL, '\x007b22726f6c65223a22617373697374616e74222c22636f6e74656e74223a6e756c6c2c22746f6f6c5f63616c6c73223a5b7b226964223a2263616c6c5f305f30222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d2c7b226964223a2263616c6c5f305f31222c2274797065223a2266756e6374696f6e222c2266756e6374696f6e223a7b226e616d65223a226c6f6f6b222c22617267756d656e7473223a227b7d227d7d5d7d');
 INSERT INTO minutebook.entry_others VALUES (1, 2, 1, 3, 'default', '\x000000000000000000000000000000070006475ef6574f3501025b6e756c6c2c226d225d', '\x00666f756e642063616c6c5f305f30', '\x007b22726f6c65223a22746f6f6c222c22746f6f6c5f63616c6c5f6964223a2263616c6c5f305f30222c22636f6e74656e74223a307d');
@@ -673,40 +681,22 @@ INSERT INTO minutebook.entry_others VALUES (4, 2, 3, 1, 'default', '\x0000000000
 INSERT INTO minutebook.entry_others VALUES (6, 0, 1, 1, 'other', '\x000000000000000000000000000000070006475ef6574f35005b6e756c6c2c226d225d', '\x006f6620616e6f746865722074656e616e74', NULL);
 INSERT INTO minutebook.fold VALUES ('default', 1, 0, 'summary', 0, 5, '\x5b22666f7220612074657374222c7b22726f6c65223a2273797374656d222c22636f6e74656e74223a225b73756d6d6172793a20656e7472696573203020746f20355d227d5d', 1767323045000000, NULL, false, NULL);
 INSERT INTO minutebook.fold VALUES ('default', 2, 0, 'summary', 0, 5, '\x5b22666f7220612074657374222c7b22726f6c65223a2273797374656d222c22636f6e74656e74223a225b73756d6d6172793a20656e7472696573203020746f20355d227d5d', 1767323045000000, NULL, false, NULL);
-INSERT INTO minutebook.fold VALUES ('default', 4, 0, 'rewind-82e31e4cb4bb4c549a224c113cd541d0', 1, 3, '\x5b22726577696e64225d', 1767323045000000, NULL, false, NULL);
+INSERT INTO minutebook.fold VALUES ('default', 4, 0, 'rewind-ba0437f5114a49b2b20d2279cc1da465', 1, 3, '\x5b22726577696e64225d', 1767323045000000, NULL, false, NULL);
 INSERT INTO minutebook.idempotency_key VALUES (1, 1, 'default', '\xa7937b64b8caa58f03721bb6bacf5c78', '\x500121dfbeb89074ac7652b0c2ea7aaa');
 INSERT INTO minutebook.payload VALUES ('default', '\x834c64d1b8b7fd1b9e9651cd6d99aa3eeef86504cc8066cfa76b89d7f70a7188', 2, '\x01edc4210d00000800b02a5443300c8afe8218985f7c72bb626cdbb66ddbb66ddbb66ddbb66ddbb66ddb7efd00');
 INSERT INTO minutebook.pin VALUES (1, 5, 'default');
 INSERT INTO minutebook.pin VALUES (2, 5, 'default');
-INSERT INTO minutebook.removed OVERRIDING SYSTEM VALUE VALUES (1, 16548);
+INSERT INTO minutebook.removed OVERRIDING SYSTEM VALUE VALUES (1, 16551);
 INSERT INTO minutebook.removed OVERRIDING SYSTEM VALUE VALUES (2, 16386);
-INSERT INTO minutebook.setting VALUES ('migration 0001_first', 'fbd4e0cfd22233c6d96a67d0b750688a74790d7a2d430334e809ede518244758');
+INSERT INTO minutebook.setting VALUES ('migration 0001_first', '596fdb4e3680e7bda49e768eb7c6cba79ee103bf75be22272f6167c5b4001579');
 INSERT INTO minutebook.setting VALUES ('role', 'minutebook_app');
 INSERT INTO minutebook.tombstone VALUES (1767323045000000, 'default', '\x614f32f2506677768687798d4f5fc611');
-INSERT INTO minutebook.word VALUES (4294967296, 0, 'default', '''g6uo0'' ''g6uoquestion'' ''g6uouser'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967297, 0, 'default', '''g6uolook'' ''g6uoassistant'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967298, 0, 'default', '''g6uo0'' ''g6uocall'' ''g6uofound'' ''g6uotool'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967299, 0, 'default', '''g6uo0'' ''g6uo1'' ''g6uocall'' ''g6uofound'' ''g6uotool'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967300, 0, 'default', '''g6uo0'' ''g6uoanswer'' ''g6uoassistant'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967301, 0, 'default', '''g6uo1'' ''g6uoquestion'' ''g6uouser'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967302, 0, 'default', '''g6uolook'' ''g6uoassistant'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967303, 0, 'default', '''g6uo0'' ''g6uo1'' ''g6uocall'' ''g6uofound'' ''g6uotool'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967304, 0, 'default', '''g6uo1'' ''g6uocall'' ''g6uofound'' ''g6uotool'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967305, 0, 'default', '''g6uo1'' ''g6uoanswer'' ''g6uoassistant'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967306, 0, 'default', '''g6uo2'' ''g6uoquestion'' ''g6uouser'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967307, 0, 'default', '''g6uolook'' ''g6uoassistant'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967308, 0, 'default', '''g6uo0'' ''g6uo2'' ''g6uocall'' ''g6uofound'' ''g6uotool'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967309, 0, 'default', '''g6uo1'' ''g6uo2'' ''g6uocall'' ''g6uofound'' ''g6uotool'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (4294967310, 0, 'default', '''g6uo2'' ''g6uoanswer'' ''g6uoassistant'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (6442450944, 0, 'default', '''g6uo0'' ''g6uo5'' ''g6uoentries'' ''g6uosummary'' ''g6uoto'' ''g6uosystem'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (10737418240, 0, 'default', '''g6uo0'' ''g6uo5'' ''g6uoentries'' ''g6uosummary'' ''g6uoto'' ''g6uosystem'' ''g6uofpmansl7by''');
-INSERT INTO minutebook.word VALUES (12884901888, 0, 'default', '''g6uolarge'' ''g6uouser'' ''g6uo2noec2ufxa''');
-INSERT INTO minutebook.word VALUES (12884901889, 0, 'default', '''g6uolarge'' ''g6uouser'' ''g6uo2noec2ufxa''');
-INSERT INTO minutebook.word VALUES (12884901890, 0, 'default', '''g6uoの天'' ''g6uo京の'' ''g6uo天気'' ''g6uo東京'' ''g6uo気'' ''g6uouser'' ''g6uo2noec2ufxa''');
-INSERT INTO minutebook.word VALUES (17179869184, 0, 'default', '''g6uoone'' ''g6uouser'' ''g6uokjxpjypc4y''');
-INSERT INTO minutebook.word VALUES (17179869185, 0, 'default', '''g6uotwo'' ''g6uouser'' ''g6uokjxpjypc4y''');
-INSERT INTO minutebook.word VALUES (17179869186, 0, 'default', '''g6uothree'' ''g6uouser'' ''g6uokjxpjypc4y''');
-INSERT INTO minutebook.word VALUES (25769803776, 0, 'other', '''3euyanother'' ''3euyof'' ''3euytenant'' ''3euyuser'' ''3euybox6eikw2j''');
+INSERT INTO minutebook.word VALUES (4294967296, 0, 15, 'default', '''g60'' ''g61'' ''g62'' ''g6answer'' ''g6call'' ''g6found'' ''g6look'' ''g6question'' ''g6assistant'' ''g6tool'' ''g6user'' ''g6fpmansl7by''');
+INSERT INTO minutebook.word VALUES (6442450944, 0, 1, 'default', '''g60'' ''g65'' ''g6entries'' ''g6summary'' ''g6to'' ''g6system'' ''g6fpmansl7by''');
+INSERT INTO minutebook.word VALUES (10737418240, 0, 1, 'default', '''g60'' ''g65'' ''g6entries'' ''g6summary'' ''g6to'' ''g6system'' ''g6fpmansl7by''');
+INSERT INTO minutebook.word VALUES (12884901888, 0, 3, 'default', '''g6large'' ''g6の天'' ''g6京の'' ''g6天気'' ''g6東京'' ''g6気'' ''g6user'' ''g62noec2ufxa''');
+INSERT INTO minutebook.word VALUES (17179869184, 0, 3, 'default', '''g6one'' ''g6three'' ''g6two'' ''g6user'' ''g6kjxpjypc4y''');
+INSERT INTO minutebook.word VALUES (25769803776, 0, 1, 'other', '''3eanother'' ''3eof'' ''3etenant'' ''3euser'' ''3ebox6eikw2j''');
 SELECT pg_catalog.setval('minutebook.conversation_number_seq', 6, true);
 SELECT pg_catalog.setval('minutebook.fence', 1, false);
 SELECT pg_catalog.setval('minutebook.removed_number_seq', 2, true);
@@ -747,7 +737,7 @@ CREATE INDEX document_by_number ON minutebook.document USING btree (tenant, conv
 CREATE INDEX fold_active ON minutebook.fold USING btree (tenant, conversation, stop) WHERE ((undone_at IS NULL) AND (covered_by IS NULL));
 CREATE UNIQUE INDEX fold_by_id ON minutebook.fold USING btree (tenant, conversation, id);
 CREATE INDEX request_by_age ON minutebook.document USING btree (tenant, created_at) WHERE (kind = 'request'::text);
-CREATE INDEX word_by_word ON minutebook.word USING gin (words) WITH (gin_pending_list_limit='512');
+CREATE INDEX word_by_word ON minutebook.word USING gin (words) WITH (gin_pending_list_limit='64');
 ALTER INDEX minutebook.entry_pkey ATTACH PARTITION minutebook.entry_others_pkey;
 ALTER TABLE minutebook.blocked_recipient ENABLE ROW LEVEL SECURITY;
 ALTER TABLE minutebook.conversation ENABLE ROW LEVEL SECURITY;

@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -450,6 +451,24 @@ def test_errors_have_the_plain_ids_of_calls():
         pickle.dumps(found.value)
 
     run(work())
+
+
+def test_a_handle_of_another_tenant_vacuums_the_database_once():
+    vacuums = []
+
+    class CountingBackend(SqliteBackend):
+        async def vacuum(self, *, rewrite=False):
+            vacuums.append(self.tenant)
+            await super().vacuum(rewrite=rewrite)
+
+    async def work():
+        inner = MemoryStore()
+        inner.backend.__class__ = CountingBackend
+        await encrypted(inner, KEY).for_tenant("other").with_expiry(timedelta(days=1)).vacuum()
+
+    run(work())
+
+    assert vacuums == ["other"]
 
 
 def test_the_tenant_of_the_keys_is_hidden():

@@ -67,6 +67,25 @@ def test_a_rejected_or_repeated_append_enqueues_no_job(url):
     assert queued(url) == []
 
 
+@pytest.mark.parametrize("expected", [None, 0, 1])
+def test_every_kind_of_append_queues_a_job(url, expected):
+    """Also one that creates the conversation, and one with a cached header."""
+
+    async def scenario():
+        async with PostgresStore(url, needs_job=always) as store:
+            if expected:
+                await store.append("a", text_entries("1"))
+                await run_worker(store, do_nothing, wait=False)
+            await store.append("a", text_entries("2"), expected_version=expected)
+
+    async def do_nothing(_tenant, _conversation):
+        pass
+
+    asyncio.run(scenario())
+
+    assert len(queued(url)) == 1
+
+
 def test_the_role_of_the_store_cannot_read_the_queue(url):
     async def scenario():
         async with PostgresStore(url, needs_job=always) as store:

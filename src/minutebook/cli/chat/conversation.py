@@ -14,7 +14,6 @@ from minutebook.conversation.agent_call import AgentCall
 from minutebook.conversation.lease import hold_lease
 from minutebook.conversation.minutes import CallSettings
 from minutebook.conversation.policy import Policy
-from minutebook.conversation.requests import last_request_number
 from minutebook.errors import ConversationErased, ConversationNotFound
 from minutebook.history.protocol import HistoryManager
 from minutebook.history.view import View, view_of
@@ -99,7 +98,7 @@ class ChatConversation:
             elif not (is_system(self.record[0]) and text_of(self.record[0]) == self.system):
                 await self._replace_system_message(loaded, system)
                 loaded = await self.load()
-        last_request = 0 if loaded is None else await last_request_number(self.store, self.id)
+        last_request = 0 if loaded is None else loaded.conversation.requests
         settings = CallSettings(
             conversation=self.id,
             model=self.adapter.model,

@@ -17,7 +17,7 @@ from minutebook.conversation.handle.record import ATTEMPTS, ConversationRecord, 
 from minutebook.conversation.lease import hold_lease
 from minutebook.conversation.minutes import CallSettings, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
-from minutebook.conversation.requests import find_request, last_request_number, request_id
+from minutebook.conversation.requests import find_request, request_id
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import ConversationBusy, DocumentExists, InvalidSetting, MissingSetting
 from minutebook.history.protocol import SessionProtocol
@@ -51,7 +51,7 @@ class ConversationCalls(ConversationRecord):
             try:
                 await call.begin()
             except DocumentExists:  # another process has taken the number
-                self._last_request = await last_request_number(self.store, self.id)
+                self._last_request = (await self.store.header(self.id)).requests
                 continue
             self._last_request += 1
             self._unanswered_request = call.request

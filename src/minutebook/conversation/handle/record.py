@@ -16,7 +16,6 @@ from minutebook.conversation.lease import RenewedLease
 from minutebook.conversation.minutes import SentRequest
 from minutebook.conversation.model_call import AnswerDocuments
 from minutebook.conversation.record_cache import new_messages_of
-from minutebook.conversation.requests import last_request_number
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (
     ConversationErased,
@@ -125,8 +124,7 @@ class ConversationRecord:
         if self._recipient is not None and header.recipient != self._recipient:
             expected = f"{header.recipient!r}, the recipient of conversation {self._id!r}"
             raise InvalidSetting("recipient", self._recipient, expected)
-        self._last_request = await last_request_number(self.store, header.id)
-        self._version, self._header = header.version, header
+        self._version, self._header, self._last_request = header.version, header, header.requests
         self._source = ViewSource(loaded, (), counter=self._policy.counter, whole_record=True)
         return self._source
 
@@ -140,7 +138,8 @@ class ConversationRecord:
         source.extend(new)
         source.set_pins(loaded.pins)
         source.folds = loaded.folds
-        self._version, self._header = loaded.conversation.version, loaded.conversation
+        self._header = loaded.conversation
+        self._version, self._last_request = self._header.version, self._header.requests
         return True
 
     async def _append_messages(

@@ -30,7 +30,7 @@ from minutebook.prompt.tools import AnyTool
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, is_user
 from minutebook.service.agent_tools import Agents
-from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens
+from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens, with_number
 from minutebook.service.http.errors import Failure
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id
@@ -188,16 +188,14 @@ class ThreadJob(AnswerJob):
             lease=lease,
             overhead_tokens=ToolsAndSchema(prompt.render(), strict_tools=False).tokens(counter_of(model)),
         )
-        call = AgentCall(
+        return AgentCall(
             self.store,
-            await self.with_number(settings, 0 if thread.loaded is None else thread.loaded.conversation.version),
+            with_number(settings, None if thread.loaded is None else thread.loaded.conversation),
             thread.loaded,
             [*leading_messages, self.question.message],
             new_id=lambda: new_id("req"),
             has_stored_question=thread.has_stored_message,
         )
-        self._calls.append(call)
-        return call
 
     async def _finish(self, call: AgentCall, fields: Mapping[str, Any], entries: Sequence[ConversationEntry]) -> None:
         """Store the answer, trim old turns, and send the `done` event."""

@@ -66,11 +66,20 @@ T = TypeVar("T")
 class EncryptedBackend(Backend):
     """Encrypts the data that it writes to another backend, and decrypts the data that it reads from there."""
 
-    def __init__(self, inner: Backend, key_store: ConversationStore, master_keys: MasterKeys) -> None:
+    def __init__(
+        self,
+        inner: Backend,
+        key_store: ConversationStore,
+        master_keys: MasterKeys,
+        *,
+        has_separate_key_store: bool | None = None,
+    ) -> None:
         super().__init__(tenant=inner.tenant)
         self._inner = inner
         self._key_store = key_store
-        self._has_separate_key_store = key_store.backend is not inner
+        self._has_separate_key_store = (
+            key_store.backend is not inner if has_separate_key_store is None else has_separate_key_store
+        )
         self._master_keys = master_keys
         inner.use_keys(master_keys.ids)
         self.keyring = Keyring(key_store, inner.tenant, master_keys)
@@ -78,14 +87,19 @@ class EncryptedBackend(Backend):
         self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     def for_tenant(self, tenant: str) -> Self:
-        return type(self)(self._inner.for_tenant(tenant), self._key_store, self._master_keys)
+        return self._with_inner(self._inner.for_tenant(tenant))
+
+    def _with_inner(self, inner: Backend) -> Self:
+        return type(self)(
+            inner, self._key_store, self._master_keys, has_separate_key_store=self._has_separate_key_store
+        )
 
     @property
     def expire_after(self) -> timedelta | None:  # type: ignore[override]
         return self._inner.expire_after
 
     def with_expiry(self, expire_after: timedelta | None) -> Self:
-        return type(self)(self._inner.with_expiry(expire_after), self._key_store, self._master_keys)
+        return self._with_inner(self._inner.with_expiry(expire_after))
 
     def now(self) -> datetime:
         return self._inner.now()

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final, Self
@@ -23,7 +23,7 @@ from minutebook.store.codec import compress_document, microseconds, moment
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.entries import EntryRows, StoredPieces
 from minutebook.store.postgres.functions import ServerFunction
-from minutebook.store.postgres.search import parts
+from minutebook.store.postgres.search import index_rows
 from minutebook.store.rules import (
     header_after_append,
     id_hash,
@@ -35,11 +35,10 @@ from minutebook.store.rules import (
 from minutebook.store.sql import documents as sql_documents
 from minutebook.store.sql.documents import DocumentName
 from minutebook.store.sql.headers import SELECT, json_of, row_of
-from minutebook.store.sql.tokens import conversation_tokens
 from minutebook.store.types import ConversationHeader, Document, Lease, document_key, kind_key, require_own_lease
 
 NeedsJob = Callable[[ConversationHeader], bool]
-"""Whether an append queues a background job for the conversation, given its new header."""
+"""Whether an append queues a background job for the conversation, given its new header. Labels and status may be older."""
 NumberedHeader = tuple[int, ConversationHeader]
 """The row number and the header of a conversation."""
 HeaderCache = MutableMapping[tuple[str, str], NumberedHeader]
@@ -49,10 +48,11 @@ _APPEND: Final = ServerFunction("append", "text", "text", "jsonb", "bytea", resu
 # Fields of the JSON objects that the server function takes.
 _UPDATE_FIELDS: Final = (
     *("ordinal", "number", "expected_version", "version", "length", "turns"),
-    *("lead", "open_at", "open_calls", "updated_at", "documents"),
+    *("lead", "open_at", "open_calls", "updated_at", "documents", "requests"),
 )
 _INSERT_FIELDS: Final = ("id", "id_hash", "recipient", "recipient_hash", "status", "labels", "created_at")
 _ENTRY_FIELDS: Final = ("ordinal", "position", "role", "turn", "metadata", "text", "rest")
+_WORD_FIELDS: Final = ("ordinal", "position", "part", "size", "words")
 _USED_KEY_FIELDS: Final = ("ordinal", "key", "digest", "version")
 _DOCUMENT_FIELDS: Final = ("ordinal", "verdict", "kind", "id", "kind_hash", "hash", "at", "expires_at", "body")
 _SELECT_USED_KEYS: Final = (
@@ -194,6 +194,9 @@ class AppendPlan:
         self._headers_after[name] = after = header_after_append(
             before, command.messages, broken=command.on_broken_exchange, at=at
         )
+        requests = max((document.request for document in command.documents), default=0)
+        if requests > after.requests:
+            self._headers_after[name] = after = replace(after, requests=requests)
         ordinal = self._ordinals.setdefault(name, len(self._ordinals) + 1)
         self._rows.add(ordinal, before.length, before.turns, command.packed, pending.stored_pieces)
         self._add_words(ordinal, before, pending.tokens)
@@ -218,11 +221,8 @@ class AppendPlan:
 
     def _add_words(self, ordinal: int, header: ConversationHeader, tokens: Sequence[list[str]]) -> None:
         """Add the rows of the search index."""
-        for position, entry_tokens in enumerate(tokens, header.length):
-            if entry_tokens:
-                for part, part_tokens in enumerate(parts(conversation_tokens(header, entry_tokens))):
-                    row = {"ordinal": ordinal, "position": position, "part": part, "words": part_tokens}
-                    self._changes["words"].append(row)
+        for row in index_rows(header, header.length, tokens):
+            self._changes["words"].append(dict(zip(_WORD_FIELDS, (ordinal, *row), strict=True)))
 
     def _add_release(self, command: AppendCommand) -> None:
         if command.lease is not None and command.release:
@@ -265,7 +265,7 @@ class AppendPlan:
         counts = (header.version, header.length, header.turns, header.lead, header.open_at, json_of(header.open_calls))
         written = [row for row in self._changes.get("documents", ()) if row["ordinal"] == identity[0]]
         document_count = sum(row["verdict"] in {"new", "put"} for row in written)
-        values = (*identity, *counts, microseconds(header.updated_at), document_count)
+        values = (*identity, *counts, microseconds(header.updated_at), document_count, header.requests)
         row: dict[str, Any] = dict(zip(_UPDATE_FIELDS, values, strict=True))
         if number is None:
             labels, created_at = json_of(dict(header.labels)), microseconds(header.created_at)

@@ -1,6 +1,6 @@
 """A transaction on a PostgreSQL database, which sees the rows of one tenant."""
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,9 +10,10 @@ from minutebook.store.postgres import entries, search
 from minutebook.store.postgres.append import recipient_lock
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.rules import recipient_hash
-from minutebook.store.search import IndexQuery
-from minutebook.store.sql.tokens import KEY_SHIFT, entry_tokens, load_mode
+from minutebook.store.search import OFF, IndexQuery, message_tokens
+from minutebook.store.sql.tokens import KEY_SHIFT, load_mode
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
+from minutebook.store.types import ConversationHeader
 from minutebook.wire.chat import entry_to_provider_message
 
 
@@ -53,22 +54,43 @@ class PostgresTransaction(SqlTransaction):
         await self.rows("SELECT pg_advisory_xact_lock(?)", recipient_lock(recipient_hash(self.tenant, recipient)))
 
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
-        rows = entries.EntryRows()
-        rows.add(row.number, position, turns, packed, [entries.StoredPieces(entry) for entry in packed])
-        await rows.write(self.conn)
-        mode = await load_mode(self)
-        for key, entry in enumerate(map(unpack, packed), (row.number << KEY_SHIFT) + position):
-            await self.write_tokens(key, entry_tokens(row, entry_to_provider_message(entry), entry.role, mode))
+        await self._write_rows(row, position, turns, packed)
+        await self._index(row, dict(enumerate(map(unpack, packed), position)))
 
     async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
-        await self.delete_entries(row, position, position + 1)
-        await self.write_entries(row, position, turns, [packed])
+        await entries.delete(self.conn, [row.number], position, position + 1)
+        await self._write_rows(row, position, turns, [packed])
+        await self._index_again(row, position, position + 1)
 
     async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:
         await entries.delete(self.conn, [row.number], start, stop)
-        await self.execute(
-            search.DELETE, self.tenant, *((row.number << KEY_SHIFT) + position for position in (start, stop))
-        )
+        await self._index_again(row, start, stop)
+
+    async def _write_rows(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
+        rows = entries.EntryRows()
+        rows.add(row.number, position, turns, packed, [entries.StoredPieces(entry) for entry in packed])
+        await rows.write(self.conn)
+
+    async def _index_again(self, row: ConversationRow, start: int, stop: int) -> None:
+        """Replace the rows of the index that have tokens of a range of entries. They may have tokens of others too."""
+        first_key = row.number << KEY_SHIFT
+        keys = (first_key + start, first_key + stop, first_key + start)
+        deleted = await self.rows(search.DELETE_OVERLAPPING, self.tenant, *keys)
+        start = min([start, *(low - first_key for low, _ in deleted)])
+        stop = max([stop, *(high - first_key for _, high in deleted)])
+        positions, found = await self.unpack(await self.query(self.entry_query(EntrySpan(row.number, start, stop))))
+        await self._index(row, dict(zip(positions, found, strict=True)))
+
+    async def _index(self, row: ConversationRow, entries_by_position: Mapping[int, ConversationEntry]) -> None:
+        mode = await load_mode(self)
+        if mode == OFF or not entries_by_position:
+            return
+        start, stop = min(entries_by_position), max(entries_by_position) + 1
+        tokens: list[list[str]] = [[] for _ in range(start, stop)]
+        for position, entry in entries_by_position.items():
+            tokens[position - start] = message_tokens(entry_to_provider_message(entry), entry.role, mode)
+        rows = search.index_rows(row.conversation, (row.number << KEY_SHIFT) + start, tokens)
+        await self.execute_many(search.INSERT, list(rows))
 
     async def delete_all_entries(self, rows: Sequence[ConversationRow]) -> None:
         """Also deletes their search index and pending jobs, and marks the table of headers for the next vacuum."""
@@ -80,8 +102,9 @@ class PostgresTransaction(SqlTransaction):
             ("SELECT cancel_jobs(?::text[])", ([row.conversation.id for row in rows],)),
         )
 
-    async def write_tokens(self, key: int, tokens: str) -> None:
-        await self.execute_many(search.INSERT, [(key, *part) for part in enumerate(search.parts(tokens))])
+    async def write_tokens(self, header: ConversationHeader, key: int, tokens: Sequence[str]) -> None:
+        await self.execute_many(search.INSERT, list(search.index_rows(header, key, [tokens])))
 
     async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
-        return [key for (key,) in await self.rows(search.FIND, search.tsquery(query), start, stop, limit)]
+        rows = await self.rows(search.FIND, search.tsquery(query), start, stop, limit)
+        return [key for low, high in rows for key in reversed(range(max(low, start), min(high, stop)))]

@@ -44,8 +44,6 @@ class GroupWriter:
         self._busy: dict[tuple[str, str], asyncio.Task[None]] = {}
         """Tenant and conversation → the task that writes to it under locks. Later appends to it wait for this task."""
         self._runner: asyncio.Task[None] | None = None
-        self._uses_cache = needs_job is None
-        """Not with `needs_job`, which must get the current header."""
 
     @property
     def waiting(self) -> int:
@@ -106,9 +104,7 @@ class GroupWriter:
         """
         if len(self._cache) > MAX_CACHED_HEADERS:
             self._cache.clear()
-        cached_headers = (
-            {pending.name[1]: self._cache.get(pending.name) for pending in group} if self._uses_cache else {}
-        )
+        cached_headers = {pending.name[1]: self._cache.get(pending.name) for pending in group}
         known_headers = {name: header for name, header in cached_headers.items() if header is not None}
         plan = AppendPlan(group[0].tenant, known_headers)
         versions: dict[PendingAppend, int] = {}
@@ -120,7 +116,8 @@ class GroupWriter:
         if not versions or (db := await self._connect()) is None:
             return group
         try:
-            self._cache.update(await plan.write(db, min(GROUP_LOCK_SECONDS, self._pool.timeout_seconds)))
+            lock_seconds = min(GROUP_LOCK_SECONDS, self._pool.timeout_seconds)
+            self._cache.update(await plan.write(db, lock_seconds, self._needs_job))
         except (*RETRYABLE_ERRORS, *INVALID_VALUE_ERRORS, psycopg.errors.LockNotAvailable):
             return group
         except psycopg.Error as error:

@@ -7,6 +7,7 @@ conversation's keys. No document is written with a void claim.
 """
 
 import asyncio
+import itertools
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -130,6 +131,7 @@ async def prepare_writes(
                 action.value,
                 microseconds(at),
                 expires_at,
+                document.request,
                 line + b"\n" + compress_document(document.body),
             ]
             void_keys.append(index.keys.void(owner.recipient, claim.nonce))
@@ -146,8 +148,9 @@ async def _claim(
         if reply[0] == b"exists":
             return None
     value = uuid4().hex.encode() + owner.to_bytes()
+    requested_at: Value = microseconds(at) if key.startswith(kind_key(REQUEST_KIND)) else ""
     reply = await index.engine.run_script(
-        "claim_document_id", [index.keys.document_claims()], [key, stored_claim.value, value]
+        "claim_document_id", index.keys.document_index(), [key, stored_claim.value, value, requested_at]
     )
     return await _read(index, key, value) if reply[0] == b"done" else None
 
@@ -181,22 +184,27 @@ async def list_page(index: TenantIndex, query: DocumentQuery, at: datetime) -> P
 
 
 async def requests_before(index: TenantIndex, before: datetime, cursor: str | None, limit: int) -> Page[Document]:
-    """The minutes of all conversations that were created before a time: at least `limit`, unless there are no more.
-
-    All claims are scanned, and the minutes among them are read.
-    """
-    engine, kind = index.engine, kind_key(REQUEST_KIND)
-    (position,) = cursor_values(cursor, int) or (0,)
+    """The minutes of all conversations that were created before a time, oldest first."""
+    engine, after = index.engine, cursor_values(cursor, int, str)
+    start = "-inf" if after is None else after[0]
     found: list[Document] = []
-    while True:
-        position, batch = await engine.send(engine.client.hscan(index.keys.document_claims(), position, count=BATCH))
-        claims = [(key, value) for key, value in batch.items() if key.startswith(kind)]
-        for claim in await asyncio.gather(*(_read(index, key, value) for key, value in claims)):
+    for offset in itertools.count(0, BATCH):
+        rows = await engine.send(
+            engine.client.zrangebyscore(
+                index.keys.requests(), start, f"({microseconds(before)}", start=offset, num=BATCH, withscores=True
+            )
+        )
+        members = [(int(at), key) for key, at in rows if after is None or (int(at), key.hex()) > after]
+        claims = await asyncio.gather(*(_find(index, key) for _, key in members))
+        for (at, key), claim in zip(members, claims, strict=True):
             document = claim.document
             if document is not None and document.created_at < before:
                 found.append(document)
-        if position == 0 or len(found) >= limit:
-            return Page(tuple(found), cursor_of(position) if position else None)
+            if len(found) == limit:
+                return Page(tuple(found), cursor_of(at, key.hex()))
+        if len(rows) < BATCH:
+            break
+    return Page(tuple(found), None)
 
 
 async def delete(index: TenantIndex, kind: str, document_ids: Sequence[str], at: datetime) -> int:
@@ -233,7 +241,7 @@ async def release_erased(index: TenantIndex, recipient: str) -> None:
         for member in batch:
             owner = Owner(member[_KEY_BYTES:].decode(), recipient)
             args += [member[:_KEY_BYTES], owner.to_bytes()]
-        await engine.run_script("release_document_ids", [index.keys.document_claims()], args)
+        await engine.run_script("release_document_ids", index.keys.document_index(), args)
         await engine.send(engine.client.srem(erased_documents, *batch))
 
 
@@ -261,7 +269,7 @@ async def _delete(
 
 
 async def _release(index: TenantIndex, key: bytes, claim_value: bytes) -> None:
-    await index.engine.run_script("release_document_ids", [index.keys.document_claims()], [key, claim_value])
+    await index.engine.run_script("release_document_ids", index.keys.document_index(), [key, claim_value])
 
 
 async def _find(index: TenantIndex, key: bytes) -> _DocumentClaim:

@@ -85,6 +85,14 @@ class TenantKeys:
         """A hash: key of a document → claim, which names its conversation."""
         return self._tenant_key("documents")
 
+    def requests(self) -> str:
+        """A sorted set: key of a request's minutes by the microsecond when they were first written."""
+        return self._tenant_key("requests")
+
+    def document_index(self) -> list[str]:
+        """The keys that a change of a claim takes."""
+        return [self.document_claims(), self.requests()]
+
     def lease(self, id_hash: bytes) -> str:
         """The lease on a conversation. It has a hash of the id, because it may outlive the erasure of the conversation."""
         return self._tenant_key(f"lease:{id_hash.hex()}")

@@ -71,6 +71,7 @@ def header_row(tenant: str, conversation: str, fields: Mapping[bytes, bytes]) ->
         json.loads(row["labels"]),
         ForkOrigin(origin, number("origin_position")) if origin else None,
         int(row.get("trims", b"0")),
+        int(row.get("requests", b"0")),
     )
     return HeaderRow(header, row["nonce"].decode(), tuple(json.loads(row["line"])), number("marks"))
 

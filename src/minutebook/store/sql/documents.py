@@ -43,6 +43,10 @@ _INSERT: Final = (
     "INSERT INTO document (tenant, conversation, kind, id, kind_hash, hash, number, created_at, expires_at, body)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, hash) DO NOTHING"
 )
+_TAKE_NUMBER: Final = (
+    "UPDATE conversation SET documents = documents + 1, requests = CASE WHEN requests < ? THEN ? ELSE requests END"
+    " WHERE number = ? RETURNING documents"
+)
 _REPLACE: Final = "UPDATE document SET body = ?, expires_at = ? WHERE tenant = ? AND hash = ? AND conversation = ?"
 _DELETE: Final = "DELETE FROM document WHERE tenant = ? AND hash = ?"
 
@@ -123,8 +127,7 @@ async def write(
     if stored is not None:
         # The stored one has expired. The condition keeps one that a concurrent transaction has written since.
         await tx.execute(f"{_DELETE} AND expires_at <= ?", tx.tenant, key, microseconds(at))
-    take_number = "UPDATE conversation SET documents = documents + 1 WHERE number = ? RETURNING documents"
-    ((number,),) = await tx.rows(take_number, owner)
+    ((number,),) = await tx.rows(_TAKE_NUMBER, document.request, document.request, owner)
     names = (document.kind, document.id, kind_key(document.kind), key)
     if not await tx.execute(_INSERT, tx.tenant, owner, *names, number, microseconds(at), document.expires_at, body):
         raise TransactionConflict

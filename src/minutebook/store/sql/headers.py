@@ -16,7 +16,7 @@ from minutebook.store.types import ConversationHeader, ConversationStatus, ForkO
 
 COLUMNS: Final = (
     "number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels, "
-    "created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision"
+    "created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision, requests"
 )
 SELECT: Final = f"SELECT {COLUMNS} FROM conversation WHERE tenant = ?"  # noqa: S608 - a constant of ours
 _INSERT_COLUMNS: Final = (
@@ -68,7 +68,7 @@ def row_of(columns: Sequence[Any]) -> ConversationRow:
     """The conversation of a result row with `COLUMNS`."""
     number, tenant, header_id, recipient, status, version, length, turns, lead, first = columns[:10]
     open_at, open_calls, labels, created_at, updated_at, status_updated_at = columns[10:16]
-    origin_id, origin_position, lineage, revision = columns[16:]
+    origin_id, origin_position, lineage, revision, requests = columns[16:]
     header = ConversationHeader(
         *(tenant, header_id, recipient, moment(created_at), moment(updated_at), moment(status_updated_at)),
         *(ConversationStatus(status), version, length, turns, lead, first),
@@ -77,6 +77,7 @@ def row_of(columns: Sequence[Any]) -> ConversationRow:
         json.loads(labels) if labels else {},
         None if origin_id is None else ForkOrigin(origin_id, origin_position),
         revision,
+        requests,
     )
     return ConversationRow(number, header, tuple((source, stop) for source, stop in json.loads(lineage or "[]")))
 

@@ -38,9 +38,9 @@ def entry_tokens(row: ConversationRow, message: Message, role: MessageRole, mode
 
 async def index_fold(tx: SqlTransaction, row: ConversationRow, number: int, fold: Fold) -> None:
     """Add the summary of a fold to the index."""
-    tokens = conversation_tokens(row.conversation, fold_tokens(fold, await load_mode(tx)))
+    tokens = fold_tokens(fold, await load_mode(tx))
     if tokens:
-        await tx.write_tokens((row.number << KEY_SHIFT) + FIRST_FOLD_POSITION + number, tokens)
+        await tx.write_tokens(row.conversation, (row.number << KEY_SHIFT) + FIRST_FOLD_POSITION + number, tokens)
 
 
 def conversation_tokens(header: ConversationHeader, tokens: Sequence[str]) -> str:

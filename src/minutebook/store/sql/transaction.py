@@ -136,8 +136,8 @@ class SqlTransaction(ABC):
         """Delete all entries of erased conversations, and all rows of theirs in tables that only this database has."""
 
     @abstractmethod
-    async def write_tokens(self, key: int, tokens: str) -> None:
-        """Add tokens, separated by spaces, to the search index; `key` is the key of an entry or of a fold."""
+    async def write_tokens(self, header: ConversationHeader, key: int, tokens: Sequence[str]) -> None:
+        """Add the tokens of an entry or a fold, of which `key` is the key, to the search index."""
 
     @abstractmethod
     async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:

@@ -10,11 +10,12 @@ import apsw
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed, unpack
-from minutebook.store.search import IndexQuery
-from minutebook.store.sql.tokens import entry_tokens, load_mode
+from minutebook.store.search import IndexQuery, message_tokens
+from minutebook.store.sql.tokens import conversation_tokens, load_mode
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
 from minutebook.store.sqlite import search
 from minutebook.store.sqlite.entries import INSERT, SELECT, delete, entry_key, entry_rows, unpack_rows
+from minutebook.store.types import ConversationHeader
 from minutebook.wire.chat import entry_to_provider_message
 
 
@@ -58,9 +59,9 @@ class SqliteTransaction(SqlTransaction):
         self.db.executemany(INSERT, entry_rows(self.db, row, position, turns, packed, {}))
         mode = await load_mode(self)
         for key, entry in enumerate(map(unpack, packed), entry_key(row.number, position)):
-            tokens = entry_tokens(row, entry_to_provider_message(entry), entry.role, mode)
+            tokens = message_tokens(entry_to_provider_message(entry), entry.role, mode)
             if tokens:
-                await self.write_tokens(key, tokens)
+                await self.write_tokens(row.conversation, key, tokens)
 
     async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
         await self.delete_entries(row, position, position + 1)
@@ -77,8 +78,8 @@ class SqliteTransaction(SqlTransaction):
         delete(self.db, start, stop)
         search.delete_tokens(self.db, start, stop)
 
-    async def write_tokens(self, key: int, tokens: str) -> None:
-        self.db.execute(search.INSERT, (key, tokens))
+    async def write_tokens(self, header: ConversationHeader, key: int, tokens: Sequence[str]) -> None:
+        self.db.execute(search.INSERT, (key, conversation_tokens(header, tokens)))
 
     async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
         return search.find_keys(self.db, query, start, stop, limit)

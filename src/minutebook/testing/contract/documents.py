@@ -75,6 +75,53 @@ class DocumentContract:
         await expect_error(InvalidSetting, store.requests_before(naive))
 
     @scenario
+    async def test_old_minutes_are_found_in_pages_of_any_size_oldest_first(self, store: ConversationStore) -> None:
+        await store.append("a", text_entries("1"))
+        for number in range(5):
+            await store.put_document("a", NewDocument("request", f"r{number}", {"number": number + 1}))
+        await store.delete_documents("request", ["r1"])
+        stored = [await store.document("request", f"r{number}") for number in (0, 2, 3, 4)]
+
+        for limit in (1, 2, 4, 5):
+            items: list[Document] = []
+            cursor = None
+            while True:
+                page = await store.requests_before(stored[3].created_at, cursor=cursor, limit=limit)
+                assert len(page.items) <= limit
+                items += page.items
+                if (cursor := page.cursor) is None:
+                    break
+            assert sorted(items, key=lambda document: document.number) == [
+                document for document in stored if document.created_at < stored[3].created_at
+            ]
+            assert [item.created_at for item in items] == sorted(item.created_at for item in items)
+
+    @scenario
+    async def test_the_header_has_the_highest_number_of_a_request(self, store: ConversationStore) -> None:
+        def minutes(number: object, *, name: str = "", replace: bool = False) -> NewDocument:
+            return NewDocument("request", name or f"r{number!r}", {"number": number}, replace=replace)
+
+        await store.append("a", text_entries("1"))
+        assert (await store.header("a")).requests == 0
+        await store.append("a", text_entries("2"), documents=[minutes(1), NewDocument("other", "x", {"number": 9})])
+        assert (await store.header("a")).requests == 1
+        await store.append("a", text_entries("3"), documents=[minutes(1, replace=True), minutes(2, replace=True)])
+        await store.put_document("a", minutes(1, replace=True))
+        await store.put_document("a", minutes(1, name="another"))
+        for not_a_number in (None, "3", True, 0, -1, 1 << 80):
+            await store.put_document("a", minutes(not_a_number))
+        assert (await store.load("a", last_messages=1)).conversation.requests == 2
+        await store.put_document("a", minutes(3))
+        await store.append("a", text_entries("4"))
+        await store.delete_documents("request", ["r3"])
+        await store.pin("a", 0)
+        assert (await store.list()).items[0].requests == 3
+        assert (await store.fork("a", "b")).requests == 0
+        assert (await store.header("b")).requests == 0
+        await store.append("c", text_entries("1"), documents=[minutes(5, name="c5")])
+        assert (await store.header("c")).requests == 5
+
+    @scenario
     async def test_several_documents_are_deleted_together(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"), documents=[reply("r1"), reply("r2"), reply("r3")])
         await store.append("b", text_entries("1"), documents=[reply("r4"), NewDocument("audit", "r1", {})])

@@ -206,6 +206,40 @@ class SearchContract:
             assert [hit.position for hit in (await store.search(query)).items] == positions, query
 
     @scenario
+    async def test_each_entry_of_one_append_is_compared(self, store: ConversationStore) -> None:
+        await store.append("a", text_entries("oak elm", "oak", "elm ash", *["pine"] * 60, "oak yew"))
+
+        for query, positions in {
+            "oak": [63, 1, 0],
+            "oak -elm": [63, 1],
+            "oak ash": [],
+            "oak OR ash": [63, 2, 1, 0],
+            "oak -yew": [1, 0],
+        }.items():
+            for limit in (1, 2, 100):
+                assert [hit.position for hit in await search_all(store, query, limit)] == positions, query
+
+    @scenario
+    async def test_trimmed_and_purged_words_are_not_found_but_their_neighbours_are(
+        self, store: ConversationStore
+    ) -> None:
+        call: Message = {
+            "role": "assistant",
+            "content": "look",
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}],
+        }
+        result: Message = {"role": "tool", "tool_call_id": "c", "content": "a walnut " + "and more " * 30}
+        await store.append("a", [*text_entries("first oak"), *entries_of([call, result]), *text_entries("last oak")])
+
+        await store.trim("a", {2: {**result, "content": "trimmed"}})
+        assert (await store.search("walnut")).items == ()
+        assert [hit.position for hit in await search_all(store, "oak OR trimmed OR look", 1)] == [3, 2, 1, 0]
+        await store.add_fold("a", summary_fold("f", 0, 3))
+        await store.purge("a", before=3)
+        assert (await store.search("trimmed OR look OR first")).items == ()
+        assert [hit.position for hit in (await store.search("oak")).items] == [3]
+
+    @scenario
     async def test_newest_entries_of_a_conversation_are_found_first(self, store: ConversationStore) -> None:
         await store.append("a", text_entries(*["word"] * 9))
 

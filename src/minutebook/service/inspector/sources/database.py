@@ -35,7 +35,7 @@ LIST_SECONDS: Final = 0.3
 """How long a list may load conversations. The page asks again for the others."""
 WAIT_SECONDS: Final = 0.15
 MAX_BRANCH_HEADERS: Final = 2_000
-"""Conversations that are read to find branches, the newest first."""
+"""Conversations of a recipient that are read to find branches, the newest first."""
 _PURGED: Final[Message] = {"role": "system", "content": "(purged by retention)"}
 
 
@@ -245,10 +245,10 @@ class StoreSource:
         return StoredPlan(plans[-1] if plans else None, histories) if plans or histories else None
 
     async def branches(self, conversation_id: str) -> Sequence[BranchNode]:
-        await self._header(conversation_id)
+        recipient = (await self._header(conversation_id)).recipient  # a fork has the same
         headers, cursor = dict[str, ConversationHeader](), None
         while len(headers) < MAX_BRANCH_HEADERS:
-            page = await self._store.list(recipient=self._recipient, cursor=cursor, limit=200)
+            page = await self._store.list(recipient=recipient, cursor=cursor, limit=200)
             headers |= {header.id: header for header in page.items}
             cursor = page.cursor
             if cursor is None:

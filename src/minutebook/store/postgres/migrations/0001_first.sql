@@ -26,6 +26,7 @@ CREATE TABLE minutebook.conversation (
     lineage text,                                   -- JSON: [number, stop] of each range read from another conversation
     documents bigint NOT NULL DEFAULT 0,            -- number of the newest document
     revision integer NOT NULL DEFAULT 0,            -- number of times that entries were trimmed
+    requests integer NOT NULL DEFAULT 0,            -- highest number of a request
     PRIMARY KEY (tenant, id)
 ) WITH (fillfactor = 85);                           -- every append updates this row: leave room in its page
 CREATE UNIQUE INDEX conversation_by_number ON minutebook.conversation (tenant, number);
@@ -137,15 +138,16 @@ ALTER TABLE minutebook.lease
     ADD COLUMN holder text COLLATE "C" NOT NULL, ALTER COLUMN holder SET STORAGE PLAIN,
     ADD PRIMARY KEY (tenant, id);
 
--- The search index: the tokens of each entry and fold, see store/search.py. The owner's function `search` reads it.
+-- The search index: the tokens of entries and folds, see store/search.py. The owner's function `search` reads it.
 CREATE TABLE minutebook.word (
-    key bigint NOT NULL,                            -- conversation number * 2^32 + position
-    part integer NOT NULL,                          -- counts the rows of an entry that does not fit into one
+    key bigint NOT NULL,                            -- conversation number * 2^32 + position of the first entry
+    part smallint NOT NULL,                         -- counts the rows of entries that do not fit into one
+    size smallint NOT NULL,                         -- number of entries, up to 32: they were appended together
     tenant text COLLATE "C" NOT NULL,
     words tsvector NOT NULL,
     PRIMARY KEY (tenant, key, part)
 );
-CREATE INDEX word_by_word ON minutebook.word USING gin (words) WITH (gin_pending_list_limit = 512);
+CREATE INDEX word_by_word ON minutebook.word USING gin (words) WITH (gin_pending_list_limit = 64);
 ALTER TABLE minutebook.word ALTER COLUMN words SET STATISTICS 0;
 
 -- Settings of the database that all its processes share.
@@ -289,22 +291,22 @@ BEGIN
     FOR change IN SELECT * FROM jsonb_to_recordset(changes -> 'conversations') AS new (
         ordinal integer, number bigint, expected_version bigint, version bigint, length integer, turns integer,
         lead integer, open_at integer, open_calls text, updated_at bigint, id text, id_hash bytea, recipient text,
-        status text, labels text, created_at bigint, documents bigint, recipient_hash bytea
+        status text, labels text, created_at bigint, documents bigint, recipient_hash bytea, requests integer
     ) LOOP
         counted := change.documents;
         IF change.number IS NOT NULL THEN
             UPDATE minutebook.conversation SET version = change.version, length = change.length, turns = change.turns,
                 lead = change.lead, open_at = change.open_at, open_calls = change.open_calls, updated_at = change.updated_at,
-                documents = documents + change.documents
+                documents = documents + change.documents, requests = greatest(requests, change.requests)
             WHERE tenant = tenant_id AND number = change.number AND version = change.expected_version
             RETURNING documents INTO counted;
             is_stale := NOT FOUND;
         ELSE
             INSERT INTO minutebook.conversation (tenant, id, recipient, status, version, length, turns, lead, first,
-                open_at, open_calls, labels, created_at, updated_at, status_updated_at, documents)
+                open_at, open_calls, labels, created_at, updated_at, status_updated_at, documents, requests)
             VALUES (tenant_id, change.id, change.recipient, change.status, change.version, change.length, change.turns,
                 change.lead, 0, change.open_at, change.open_calls, change.labels, change.created_at,
-                change.updated_at, change.created_at, change.documents)
+                change.updated_at, change.created_at, change.documents, change.requests)
             ON CONFLICT (tenant, id) DO NOTHING RETURNING number INTO change.number;
             -- The tombstone is checked after the insert, so that a concurrent erasure cannot be missed.
             is_stale := NOT FOUND
@@ -340,10 +342,12 @@ BEGIN
         ordinal integer, position integer, role smallint, turn integer, metadata bytea, text bytea, rest bytea
     );
     IF changes ? 'words' THEN
-        INSERT INTO minutebook.word (tenant, key, part, words)
-        SELECT tenant_id, (numbers[new.ordinal] << 32) + new.position, new.part,
+        INSERT INTO minutebook.word (tenant, key, part, size, words)
+        SELECT tenant_id, (numbers[new.ordinal] << 32) + new.position, new.part, new.size,
             array_to_tsvector(string_to_array(new.words, ' '))
-        FROM jsonb_to_recordset(changes -> 'words') AS new (ordinal integer, position bigint, part integer, words text);
+        FROM jsonb_to_recordset(changes -> 'words') AS new (
+            ordinal integer, position bigint, part smallint, size smallint, words text
+        );
     END IF;
     IF changes ? 'idempotency_keys' THEN
         INSERT INTO minutebook.idempotency_key (tenant, conversation, key, digest, version)
@@ -466,7 +470,7 @@ BEGIN
         set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true);
     SELECT number, length, turns, lead, first, lineage, json_build_array(
         number, tenant, id, recipient, status, version, length, turns, lead, first, open_at, open_calls, labels,
-        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision
+        created_at, updated_at, status_updated_at, origin_id, origin_position, lineage, revision, requests
     )::text AS columns
     INTO header FROM minutebook.conversation WHERE tenant = tenant_id AND id = conversation_id;
     IF NOT FOUND THEN
@@ -628,49 +632,53 @@ BEGIN
 END
 $$;
 
--- The keys of the transaction's tenant whose tokens match, from `start` to before `stop`, last first. Runs as the owner,
--- because row-level security keeps an index of words from being used; so its policy does not apply to the owner.
--- Frequent words are found among the newest rows. Of the others, up to 2,000 matches are read from the index of words; if
--- there are more, reading rows from last to first finds enough soon. Without statistics of words the planner cannot tell
--- these cases apart, so each of the three queries can use one index only, and none sorts the rows of a tenant.
+-- The rows of the transaction's tenant whose tokens match and that have keys from `start` to before `stop`, last first, as
+-- ranges of keys. Runs as the owner, because row-level security keeps an index of words from being used; so its policy does
+-- not apply to the owner. Frequent words are found among the newest rows. Of the others, up to 2,000 matches are read from
+-- the index of words; if there are more, reading rows from last to first finds enough soon. Without statistics of words the
+-- planner cannot tell these cases apart, so each of the three queries can use one index only, and none sorts the rows of a
+-- tenant.
 ALTER TABLE minutebook.word NO FORCE ROW LEVEL SECURITY;
 CREATE FUNCTION minutebook.search(query text, start bigint, stop bigint, max_rows integer)
-RETURNS SETOF bigint LANGUAGE plpgsql STABLE SECURITY DEFINER
+RETURNS SETOF int8range LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
     tenant_id text := current_setting('minutebook.tenant');
     tokens tsquery := query::tsquery;
-    newest bigint[];
-    older bigint[];
+    first_key bigint := start - 31;                 -- a row has up to 32 keys
+    newest int8range[];
+    older int8range[];
     scanned_from bigint;
     scanned integer;
 BEGIN
-    SELECT array_agg(DISTINCT recent.key) FILTER (WHERE recent.words @@ tokens), min(recent.key), count(*)
+    SELECT array_agg(DISTINCT int8range(recent.key, recent.key + recent.size)) FILTER (WHERE recent.words @@ tokens),
+        min(recent.key), count(*)
     INTO newest, scanned_from, scanned
     FROM (
-        SELECT word.key, word.words FROM minutebook.word
-        WHERE word.tenant = tenant_id AND word.key >= start AND word.key < stop ORDER BY word.key DESC LIMIT 1000
+        SELECT word.key, word.size, word.words FROM minutebook.word
+        WHERE word.tenant = tenant_id AND word.key >= first_key AND word.key < stop AND word.key + word.size > start
+        ORDER BY word.key DESC LIMIT 1000
     ) AS recent;
     IF coalesce(cardinality(newest), 0) < max_rows AND scanned = 1000 THEN
         PERFORM set_config('enable_bitmapscan', 'on', true);    -- until the function ends
         older := ARRAY(
-            SELECT word.key FROM minutebook.word
+            SELECT int8range(word.key, word.key + word.size) FROM minutebook.word
             WHERE word.words @@ tokens AND word.tenant || '' = tenant_id
-                AND word.key + 0 >= start AND word.key + 0 <= scanned_from
+                AND word.key + word.size > start AND word.key + 0 <= scanned_from
             LIMIT 2001
         );
         IF cardinality(older) > 2000 THEN
             PERFORM set_config('enable_bitmapscan', 'off', true);
             older := ARRAY(
-                SELECT word.key FROM minutebook.word
+                SELECT int8range(word.key, word.key + word.size) FROM minutebook.word
                 WHERE (word.words @@ tokens) IS TRUE AND word.tenant = tenant_id
-                    AND word.key >= start AND word.key <= scanned_from
+                    AND word.key >= first_key AND word.key <= scanned_from AND word.key + word.size > start
                 ORDER BY word.key DESC, word.part DESC LIMIT max_rows
             );
         END IF;
     END IF;
-    RETURN QUERY SELECT DISTINCT hit.key FROM unnest(newest || older) AS hit (key) ORDER BY hit.key DESC LIMIT max_rows;
+    RETURN QUERY SELECT DISTINCT hit.keys FROM unnest(newest || older) AS hit (keys) ORDER BY hit.keys DESC LIMIT max_rows;
 END
 $$;
 

@@ -98,7 +98,8 @@ local function take_documents(count)
   local documents = {}
   for index = 1, count do
     documents[index] = {
-      key = take(), before = take(), verdict = take(), created_at = take(), expires_at = take(), body = take(),
+      key = take(), before = take(), verdict = take(), created_at = take(), expires_at = take(),
+      request = take_number(), body = take(),
     }
   end
   return documents
@@ -125,6 +126,9 @@ local function put_documents(documents)
       if document.verdict == 'new' then
         remove_document(key)
         local number = redis.call('HINCRBY', KEYS[HEADER], 'documents', 1)
+        if document.request > tonumber(redis.call('HGET', KEYS[HEADER], 'requests') or '0') then
+          redis.call('HSET', KEYS[HEADER], 'requests', document.request)
+        end
         prefix = string.format('%.0f', number) .. ':' .. document.created_at .. ':'
         local member = string.sub(key, 1, 16) .. string.format('%016.0f', number) .. string.sub(key, 17)
         redis.call('ZADD', KEYS[DOCUMENT_ORDER], 0, member)

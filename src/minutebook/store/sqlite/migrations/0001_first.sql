@@ -23,6 +23,7 @@ CREATE TABLE conversation (
     lineage TEXT,                              -- JSON: [number, stop] of each range read from another conversation
     documents INTEGER NOT NULL DEFAULT 0,      -- number of the newest document
     revision INTEGER NOT NULL DEFAULT 0,       -- number of times that entries were trimmed
+    requests INTEGER NOT NULL DEFAULT 0,       -- highest number of a request
     UNIQUE (tenant, id)
 );
 CREATE INDEX conversation_by_recipient ON conversation (tenant, recipient, created_at DESC, id)

@@ -199,7 +199,8 @@ class AnswerJob:
 
         `copies` has, by position, the client's own copy of messages that it has resent.
         """
-        settings = await self.with_number(settings, 0 if record is None else record.header.version)
+        last = await self.last_request(settings.conversation, 0 if record is None else record.header.version)
+        settings = replace(settings, minutes_fields={**settings.minutes_fields, "number": last + 1})
         create_call = partial(_call_with_token_counts, self.store, settings, record, new_messages, copies)
         uncounted = [*(() if record is None else record.unindexed(settings.counter)), *new_messages]
         is_small = len(uncounted) <= MAX_INLINE_MESSAGES and sum(map(_text_size, uncounted)) <= INLINE_BYTES
@@ -213,16 +214,15 @@ class AnswerJob:
         self._calls.append(call)
         return call
 
-    async def with_number(self, settings: CallSettings, version: int) -> CallSettings:
-        """The settings with the number of the next request of the conversation, which has this version.
+    async def last_request(self, conversation: str, version: int) -> int:
+        """The number of the last request of a conversation, which has this version.
 
         The database is asked only if this server has not answered the conversation's last request.
         """
-        name, last = settings.conversation, 0
-        if version:
-            known = self.service.records.last_request(self.caller.tenant, name, version)
-            last = await last_request_number(self.store, name) if known is None else known
-        return replace(settings, minutes_fields={**settings.minutes_fields, "number": last + 1})
+        if not version:
+            return 0
+        known = self.service.records.last_request(self.caller.tenant, conversation, version)
+        return await last_request_number(self.store, conversation) if known is None else known
 
     async def begin(
         self, call: ModelCall, documents: Sequence[NewDocument] = (), *, recipient: str | None = None

@@ -42,7 +42,7 @@ PLAN_KIND: Final = "plan"
 """The document kind of a conversation's plan."""
 CALLS_KIND: Final = "calls"
 """The document kind of a message whose tool calls are running. It is empty after their results are stored."""
-_ATTEMPTS: Final = 5
+ATTEMPTS: Final = 20
 """Maximum attempts to write while other processes write to the same conversation."""
 
 
@@ -150,7 +150,7 @@ class RunRecord(ModelCall):
 
     async def begin_request(self, view: View) -> int:
         """Store the minutes of the next request, and return its number."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             request = self._next_request(view)
             try:
                 await self._put_documents([request.document(self._stored_length)])
@@ -244,29 +244,36 @@ class RunRecord(ModelCall):
         documents = [] if plan is None else [NewDocument(PLAN_KIND, self._plan_id, plan, replace=True)]
         if self._has_begun_tools:
             documents.append(NewDocument(CALLS_KIND, self._calls_id, {}, replace=True))
-        for _ in range(_ATTEMPTS):
+        expected_version = self.version
+        for _ in range(ATTEMPTS):
             try:
-                self.version = await self._store.append(
+                version = await self._store.append(
                     self.settings.conversation,
                     batch.entries,
                     recipient=None if self.version else self._recipient,
-                    expected_version=self.version,
+                    expected_version=expected_version,
                     idempotency_key=batch.key,
                     lease=self.settings.lease,
                     documents=[*self._documents(), *documents],
                 )
-            except VersionConflict:  # another process has appended without the lease
-                await self._reload()
+            except VersionConflict:  # another task or process has appended without the lease
+                # Only the header is read: in a longer pause others could append again.
+                header = await self._store.header(self.settings.conversation)
+                expected_version = header.version
+                if self.requests and "usage" in self.request.outcome:
+                    self.request.outcome["answer"] = header.length
                 continue
             self._plan.note_stored(session)
             self._has_begun_tools = False
             self._batches.popleft()
+            if expected_version != self.version:
+                await self._reload()
+                return
+            self.version = version
             self._stored_length += len(batch.entries)
             self.source.positions += range(len(self.source.positions), self._stored_length)
             return
-        raise VersionConflict(
-            self.settings.conversation, (await self._store.header(self.settings.conversation)).version, self.version
-        )
+        raise VersionConflict(self.settings.conversation, expected_version, self.version)
 
     def _documents(self) -> list[NewDocument]:
         """The minutes of the newest request, if it was answered since they were stored."""
@@ -280,6 +287,4 @@ class RunRecord(ModelCall):
         unsaved = [entry_to_provider_message(entry) for batch in self._batches for entry in batch.entries]
         self.source = ViewSource(loaded, unsaved, counter=self.settings.counter, whole_record=True)
         self.version, self._stored_length = loaded.conversation.version, loaded.conversation.length
-        if self.requests and "usage" in self.request.outcome:
-            self.request.outcome["answer"] = self._stored_length
         self._open_storage()

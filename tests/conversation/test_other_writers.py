@@ -141,7 +141,7 @@ class BusyStore(MemoryStore):
         return loaded
 
 
-def test_a_run_goes_on_however_often_others_append():
+def test_a_run_continues_however_often_others_append():
     async def scenario():
         async with BusyStore() as store:
             chat = AsyncConversation("a", store=store)

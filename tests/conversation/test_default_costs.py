@@ -99,13 +99,23 @@ def test_retention_moves_its_boundary_rarely():
     assert (ledger.requests, ledger.busts) == (60, 7)
 
 
-@pytest.mark.fuzz
-@given(turns=st.integers(2, 80), seed=st.integers(0, 10_000))
-def test_retention_of_plain_chat_costs_more_only_right_after_its_first_step(turns, seed):
-    messages = chat(turns, seed=seed)
-    ratio = (
-        replayed(messages, policy_named("retention", CONFIG, model=MODEL).manager).cost
-        / replayed(messages, PassthroughManager()).cost
-    )
+RESULT_WORDS = {"plain": 0, "short results": 60, "long results": 800}
 
-    assert ratio <= (1.1 if 11 < turns < 15 else 1.0 + 1e-9)
+
+@pytest.mark.parametrize("result_words", RESULT_WORDS.values(), ids=RESULT_WORDS)
+@pytest.mark.parametrize("turns", [4, 8, 11, 12, 13, 14, 15, 20, 30, 40])
+def test_retention_costs_more_only_where_a_chat_ends_right_after_its_first_step(turns, result_words):
+    assert retention_ratio(turns, result_words, seed=turns) <= (1.1 if turns in {12, 13, 14} else 1.0 + 1e-9)
+
+
+@pytest.mark.fuzz
+@given(turns=st.integers(2, 80), result_words=st.sampled_from([0, 30, 200]), seed=st.integers(0, 10_000))
+def test_so_it_is_for_any_chat(turns, result_words, seed):
+    assert retention_ratio(turns, result_words, seed) <= (1.1 if turns in {12, 13, 14} else 1.0 + 1e-9)
+
+
+def retention_ratio(turns, result_words, seed):
+    """The cost of a chat with retention, as a multiple of that of its full history."""
+    messages = chat(turns, result_words=result_words, seed=seed)
+    manager = policy_named("retention", CONFIG, model=MODEL).manager
+    return replayed(messages, manager).cost / replayed(messages, PassthroughManager()).cost

@@ -127,6 +127,48 @@ def test_messages_that_are_appended_to_the_handle_during_its_run_are_stored_in_o
     assert contents(stored)[-2:] == ["Done.", "after"]
 
 
+class BusyStore(MemoryStore):
+    """A store in which another process appends directly after each time that the record is read."""
+
+    is_busy = False
+
+    async def load(self, conversation, **settings):
+        loaded = await super().load(conversation, **settings)
+        if self.is_busy:
+            self.is_busy = False
+            await AsyncConversation(conversation, store=self).append("meanwhile")
+            self.is_busy = True
+        return loaded
+
+
+def test_a_run_continues_however_often_others_append():
+    async def scenario():
+        async with BusyStore() as store:
+            chat = AsyncConversation("a", store=store)
+
+            @tool
+            async def look() -> str:
+                """Look something up."""
+                store.is_busy = False
+                await AsyncConversation("a", store=store).append("during the call")
+                store.is_busy = True
+                return "found"
+
+            calls = [ModelReply(call(number)) for number in range(3)]
+            adapter = InProcessAdapter(*calls, ModelReply({"role": "assistant", "content": "Done."}))
+            response = await chat.run(adapter, "Look.", tools=[look])
+            store.is_busy = False
+            return response, list(await chat.open()), await store_messages(store), await chat.requests()
+
+    response, record, stored, requests = asyncio.run(scenario())
+
+    assert response.text == "Done."
+    assert record == stored
+    assert not Transcript(stored, broken="mark").findings
+    assert contents(stored).count("found") == 3
+    assert [request.number for request in requests] == [1, 2, 3, 4]
+
+
 async def store_messages(store):
     return (await store.load("a")).messages
 

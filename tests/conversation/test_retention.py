@@ -68,24 +68,22 @@ def test_every_combination_of_flags_does_what_its_row_says(mode, prune, preserve
         preserve_tools_for_latest_turns=preserve,
         tool_persistence=persistence,
         preserve_turns=1,
-        max_loaded_messages=100,
+        max_loaded_messages=10,
     )
     row, stays = sending_rule(config), persistence_rule(config)
-    messages = [*turns(4), {"role": "user", "content": "now"}]
+    messages = [*turns(11), {"role": "user", "content": "now"}]  # the second step leaves an older turn
 
     context = RetentionPolicy(config).build_context(turns(4))
-    view = view_of(messages, RetentionPolicy(config).manager()).messages
+    sent = by_turn(view_of(messages, RetentionPolicy(config).manager()).messages)
     store = asyncio.run(aged(turns(4), config))
 
     assert [has_tools(one) for one in by_turn(context.messages)] == [
         *[row.older is Sent.WITH_TOOLS] * 3,
         row.latest is Sent.WITH_TOOLS,
     ]
-    assert has_tools(view[:4]) == (row.older is Sent.WITH_TOOLS)
-    assert has_tools(by_turn(view)[3]) == (row.latest is Sent.WITH_TOOLS)
-    assert [message["content"] for message in view if is_user(message)] == [f"question {at}" for at in range(4)] + [
-        "now"
-    ]
+    assert len(sent) == (3 if mode == "on" else 12)
+    assert [has_tools(one) for one in sent[-3:-1]] == [row.older is Sent.WITH_TOOLS, row.latest is Sent.WITH_TOOLS]
+    assert [one[0]["content"] for one in sent[-3:]] == ["question 9", "question 10", "now"]
     assert [kept_of(one) for one in by_turn(store)] == [*[stays.older] * 3, stays.latest]
 
 
@@ -173,7 +171,7 @@ def test_what_stands_before_the_first_turn_is_sent_and_is_of_neither_part():
 
 def test_the_context_gets_shorter_as_turns_grow_old():
     """The regression of document 002: several turns with tools cost less than unpruned."""
-    for count in range(8, 14):
+    for count in range(12, 18):
         seen = []
         manager = RetentionPolicy(RetentionConfig(), report=seen.append).manager()
         view_of(turns(count), manager)
@@ -281,10 +279,17 @@ def test_the_oldest_turns_are_left_out_when_there_are_more_visible_messages_than
     assert texts(view_after(11))[0] == "s"
 
 
-def test_tools_are_stripped_in_steps_of_several_turns():
-    with_tools = [sum(map(has_tools, by_turn(view_after(count)[1:]))) for count in range(10)]
+def test_tools_are_stripped_when_the_oldest_turns_are_left_out():
+    """A step of its own before that would lose the prompt cache once more."""
+    with_tools = [sum(map(has_tools, by_turn(view_after(count)[1:]))) for count in range(22)]
 
-    assert with_tools == [0, 1, 2, 3, 4, 5, 6, 2, 3, 4]
+    assert with_tools == [*range(11), *range(2, 11), 2, 3]
+
+
+def test_tools_of_the_latest_turns_are_stripped_at_once_where_none_may_keep_them():
+    latest = [has_tools(view_after(count, preserve_tools_for_latest_turns=False)) for count in range(4)]
+
+    assert latest == [False] * 4
 
 
 @given(conversations(), st.integers(0, 8), st.integers(0, 3), st.booleans())
@@ -351,22 +356,22 @@ def test_shadow_mode_sends_everything_and_says_what_it_would_have_done():
     for mode in ("shadow", "on"):
         found = []
         manager = RetentionPolicy(RetentionConfig(mode=mode), report=found.append).manager()
-        seen[mode] = (manager.curate(turns(8)), found)
+        seen[mode] = (manager.curate(turns(12)), found)
 
-    assert seen["shadow"][0] == turns(8)
+    assert seen["shadow"][0] == turns(12)
     would, did = seen["shadow"][1][0], seen["on"][1][0]
     assert (would.mode, did.mode) == ("shadow", "on")
-    assert (would.loaded, would.preserved, would.pruned) == (did.loaded, did.preserved, did.pruned) == (32, 12, 10)
+    assert (would.loaded, would.preserved, would.pruned) == (did.loaded, did.preserved, did.pruned) == (48, 12, 36)
     assert would.tokens_after == did.tokens_after < would.tokens_before
 
 
 def test_a_decision_is_logged_with_its_numbers(caplog):
     with caplog.at_level(logging.INFO, "minutebook.retention"):
-        view_of(turns(8), policy(mode="shadow").manager())
+        view_of(turns(12), policy(mode="shadow").manager())
 
-    assert caplog.records[0].message.startswith("pruned loaded=32 preserved=12 pruned=10 tokens_before=")
+    assert caplog.records[0].message.startswith("pruned loaded=48 preserved=12 pruned=36 tokens_before=")
     assert caplog.records[0].message.endswith("mode=shadow")
-    assert caplog.records[0].pruning["loaded"] == 32
+    assert caplog.records[0].pruning["loaded"] == 48
     assert "question" not in caplog.text
 
 

@@ -145,8 +145,10 @@ def adding(turns, *, says="Sum {number}: "):
 class Apart:
     """A service in a process of its own, which can be killed."""
 
-    def __init__(self, db, upstream, *, lease_seconds=1.0):
+    def __init__(self, db, upstream, *, lease_seconds=1.0, config=None):
+        """`config` is a configuration file."""
         options = ["--log-level", "error", "--db", db, "--upstream", upstream, "--port", "0"]
+        options += [] if config is None else ["--config", str(config)]
         variables = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
         variables["MINUTEBOOK_SERVER_LEASE_SECONDS"] = str(lease_seconds)
         self._process = Program("serve", "--json", *options, env=variables)

@@ -1,7 +1,4 @@
-"""The model calls of an agent, which builds a view for each of its requests and may call tools between them.
-
-`AgentCall` stores all messages of the agent at the end, atomically. So the views of its later requests contain messages
-that are not in the record yet, and never will be if the run fails.
+"""The record of a stored conversation during the run of an agent, which makes several requests and may call tools.
 
 `RunRecord` stores each message as soon as it is complete: the user message before the first model call, a tool call together with its results,
 and the answer before the run returns. A run that is killed loses at most the exchange in progress, and the next run
@@ -12,18 +9,17 @@ lost: the next run stores it, with results that say that they were interrupted.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 from uuid import uuid4
 
-from minutebook.agent.events import ModelAnswered, RunEvent, ViewBuilt
 from minutebook.agent.limits import Budget, BudgetTracker, Deadline
 from minutebook.agent.messages import Usage
 from minutebook.agent.runner import Compactor
 from minutebook.compaction.manager import CompactionResult
 from minutebook.conversation.compactor import FoldStorage
-from minutebook.conversation.minutes import CallSettings, Part, SentRequest, usage_json
+from minutebook.conversation.minutes import CallSettings, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.requests import conversation_digest, request_id
 from minutebook.conversation.view_source import ViewSource, compacts
@@ -36,7 +32,7 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import LoadedConversation, NewDocument
+from minutebook.store.types import NewDocument
 from minutebook.wire.chat import entry_to_provider_message
 
 _LOG: Final = logging.getLogger("minutebook.service")
@@ -46,99 +42,8 @@ PLAN_KIND: Final = "plan"
 """The document kind of a conversation's plan."""
 CALLS_KIND: Final = "calls"
 """The document kind of a message whose tool calls are running. It is empty after their results are stored."""
-_ATTEMPTS: Final = 5
+ATTEMPTS: Final = 20
 """Maximum attempts to write while other processes write to the same conversation."""
-
-
-class AgentCall(ModelCall):
-    """A model call that an agent makes. The last new message is the agent's question."""
-
-    def __init__(
-        self,
-        store: ConversationStore,
-        settings: CallSettings,
-        loaded: LoadedConversation | None,
-        new_messages: Sequence[Message],
-        *,
-        new_id: Callable[[], str],
-        has_stored_question: bool = False,
-        source: ViewSource | None = None,
-    ) -> None:
-        """`has_stored_question`: an earlier attempt has stored the new messages. `loaded` never contains them."""
-        super().__init__(store, settings, loaded, new_messages, source=source)
-        self._new_id = new_id
-        self._has_stored_question = has_stored_question
-        manager = self._manager if settings.fails_open else settings.policy.manager
-        self.manager: HistoryManager = manager if settings.policy.mode == "on" else PassthroughManager()
-        """The agent's manager. In shadow mode it leaves nothing out: what would be pruned is only computed."""
-
-    def _source(self, loaded: LoadedConversation | None, new_messages: Sequence[Message]) -> ViewSource:
-        return super()._source(loaded, new_messages[:-1])  # the agent appends the question itself
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The token budget of a request's messages; None for no limit."""
-        return self._view_builder.max_tokens if self.settings.policy.mode == "on" else None
-
-    def compactor(self, *, store_folds: bool) -> Compactor | None:
-        """The compaction to run before each request; None if the policy has none."""
-        if not compacts(self.settings.policy):
-            return None
-        save_fold = self._save_fold if store_folds else None
-        return self.settings.policy.compaction(self.source.folds, save_fold, tenant=self._store.tenant)
-
-    async def begin(self, *, documents: Sequence[NewDocument] = (), recipient: str | None = None) -> None:
-        """Store the new messages, unless an earlier attempt did."""
-        if self._has_stored_question:
-            await self._put_documents(documents)
-        else:
-            await self._append_new(documents, recipient)
-
-    def on_event(self, event: RunEvent) -> SentRequest | None:
-        """Record an event of the agent's run. Return the new request if the event starts one."""
-        if isinstance(event, ModelAnswered):
-            self.request.outcome = {"finish": event.finish, "usage": usage_json(event.usage)}
-        if not isinstance(event, ViewBuilt):
-            return None
-        view = event.view
-        if self.settings.policy.mode != "on":
-            try:
-                view = self._view_builder.view(event.view.record, ())
-            except CannotFit:
-                _LOG.warning("shadow mode: the pruned view cannot be computed: CannotFit")
-        question_position, stored_positions = self.length - 1, self.source.positions
-        new_count = len(view.record) - len(stored_positions)
-        positions = [*stored_positions, *range(question_position, question_position + new_count)]
-        minutes_fields = dict(self.settings.minutes_fields)
-        if "number" in minutes_fields:
-            minutes_fields["number"] += len(self.requests)
-        settings = replace(self.settings, request_id=self._new_id(), minutes_fields=minutes_fields)
-        self.requests.append(self._request(settings, view, event.view, positions))
-        return self.request
-
-    def _note_answer(self, start: int) -> None:
-        """Do nothing: the answer belongs to several requests, so the run stores its position."""
-
-    def _minutes(self, stored_length: int) -> list[NewDocument]:
-        for request in self.requests:
-            parts = self._with_unstored_messages(request.minutes.parts, stored_length)
-            request.minutes = replace(request.minutes, parts=parts)
-        return [request.document(stored_length) for request in self.requests]
-
-    def _with_unstored_messages(self, parts: Sequence[Part], stored_length: int) -> list[Part]:
-        """The parts of a request; positions at or after `stored_length` are replaced by the messages themselves."""
-        result: list[Part] = []
-        record, index_offset = self.source.record, len(self.source.positions) - (self.length - 1)
-        for part in parts:
-            if isinstance(part, dict) or part[1] <= stored_length:
-                result.append(part)
-                continue
-            start, stop = part
-            if start < stored_length:
-                result.append([start, stored_length])
-            unstored = range(max(start, stored_length), stop)
-            result += [dict(record[position + index_offset]) for position in unstored]
-        return result
 
 
 class RunLimits(TypedDict, total=False):
@@ -158,7 +63,7 @@ class _Batch:
     entries: tuple[ConversationEntry, ...]
 
 
-class RunRecord(AgentCall):
+class RunRecord(ModelCall):
     """The record of a stored conversation during one run. `ConversationRunner` appends to it and saves."""
 
     def __init__(
@@ -173,7 +78,10 @@ class RunRecord(AgentCall):
         first_entries: Sequence[ConversationEntry] = (),
     ) -> None:
         """`first_entries` are at the end of the source and not stored yet; they are stored with the first save."""
-        super().__init__(store, settings, None, (), new_id=lambda: "", source=source)
+        super().__init__(store, settings, source=source)
+        manager = self._manager if settings.fails_open else settings.policy.manager
+        self.manager: HistoryManager = manager if settings.policy.mode == "on" else PassthroughManager()
+        """The manager of the run. In shadow mode it leaves nothing out: what would be pruned is only computed."""
         self.version, self.last_request = version, last_request
         self._recipient = recipient
         self._first_entries = tuple(first_entries)
@@ -186,7 +94,15 @@ class RunRecord(AgentCall):
 
     def _open_storage(self) -> None:
         self._fold_storage = FoldStorage(self._store, self.settings.conversation, self.source.folds)
-        self._compactor = self.compactor(store_folds=True)
+        self._compactor: Compactor | None = None
+        if compacts(self.settings.policy):
+            policy, folds = self.settings.policy, self.source.folds
+            self._compactor = policy.compaction(folds, self._save_fold, tenant=self._store.tenant)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The token budget of a request's messages; None for no limit."""
+        return self._view_builder.max_tokens if self.settings.policy.mode == "on" else None
 
     async def restore_plan(self, session: SessionProtocol) -> None:
         """Load the plan that earlier runs stored into the session, unless that has a plan or was rolled back to before it."""
@@ -231,21 +147,33 @@ class RunRecord(AgentCall):
 
     async def begin_request(self, view: View) -> int:
         """Store the minutes of the next request, and return its number."""
-        for _ in range(_ATTEMPTS):
-            number = self.last_request + 1
-            settings = replace(self.settings, request_id=request_id(self.settings.conversation, number), number=number)
-            request = self._request(settings, view, view, self.source.positions)
+        for _ in range(ATTEMPTS):
+            request = self._next_request(view)
             try:
                 await self._put_documents([request.document(self._stored_length)])
             except DocumentExists:  # another process has taken the number
                 self.last_request = (await self._store.header(self.settings.conversation)).requests
                 continue
-            self.last_request = number
-            self.requests = [request]
-            return number
+            return self._start_request(request)
         raise DocumentExists(
             "request", request_id(self.settings.conversation, self.last_request + 1), self.settings.conversation
         )
+
+    def _next_request(self, view: View) -> SentRequest:
+        pruned_view = view
+        if self.settings.policy.mode != "on":
+            try:
+                pruned_view = self._view_builder.view(view.record, ())
+            except CannotFit:
+                _LOG.warning("shadow mode: the pruned view cannot be computed: CannotFit")
+        number = self.last_request + 1
+        settings = replace(self.settings, request_id=request_id(self.settings.conversation, number), number=number)
+        return self._request(settings, pruned_view, view, self.source.positions)
+
+    def _start_request(self, request: SentRequest) -> int:
+        self.last_request += 1
+        self.requests = [request]
+        return self.last_request
 
     async def begin_tools(self, message: Message) -> None:
         """Store the message whose tool calls are about to run, with the outcome of its request."""
@@ -272,6 +200,22 @@ class RunRecord(AgentCall):
         if self.requests and not self.request.outcome:
             await self.fail({"failed": type(error).__name__})
 
+    async def store_first(self, documents: Sequence[NewDocument] = ()) -> None:
+        """Store the first entries now, instead of with the first save, atomically with these documents."""
+        if not self._first_entries:
+            await self._put_documents(documents)
+            return
+        self.version = await self._store.append(
+            self.settings.conversation,
+            self._first_entries,
+            recipient=None if self.version else self._recipient,
+            expected_version=self.version,
+            lease=self.settings.lease,
+            documents=documents,
+        )
+        self._stored_length += len(self._first_entries)
+        self._first_entries = ()
+
     async def save(self, entries: Sequence[ConversationEntry], *, session: SessionProtocol) -> None:
         """Store entries that were appended to the record, and those that an earlier attempt could not store.
 
@@ -297,29 +241,36 @@ class RunRecord(AgentCall):
         documents = [] if plan is None else [NewDocument(PLAN_KIND, self._plan_id, plan, replace=True)]
         if self._has_begun_tools:
             documents.append(NewDocument(CALLS_KIND, self._calls_id, {}, replace=True))
-        for _ in range(_ATTEMPTS):
+        expected_version = self.version
+        for _ in range(ATTEMPTS):
             try:
-                self.version = await self._store.append(
+                version = await self._store.append(
                     self.settings.conversation,
                     batch.entries,
                     recipient=None if self.version else self._recipient,
-                    expected_version=self.version,
+                    expected_version=expected_version,
                     idempotency_key=batch.key,
                     lease=self.settings.lease,
                     documents=[*self._documents(), *documents],
                 )
-            except VersionConflict:  # another process has appended without the lease
-                await self._reload()
+            except VersionConflict:  # another task or process has appended without the lease
+                # Only the header is read: in a longer pause others could append again.
+                header = await self._store.header(self.settings.conversation)
+                expected_version = header.version
+                if self.requests and "usage" in self.request.outcome:
+                    self.request.outcome["answer"] = header.length
                 continue
             self._plan.note_stored(session)
             self._has_begun_tools = False
             self._batches.popleft()
+            if expected_version != self.version:
+                await self._reload()
+                return
+            self.version = version
             self._stored_length += len(batch.entries)
             self.source.positions += range(len(self.source.positions), self._stored_length)
             return
-        raise VersionConflict(
-            self.settings.conversation, (await self._store.header(self.settings.conversation)).version, self.version
-        )
+        raise VersionConflict(self.settings.conversation, expected_version, self.version)
 
     def _documents(self) -> list[NewDocument]:
         """The minutes of the newest request, if it was answered since they were stored."""
@@ -333,6 +284,4 @@ class RunRecord(AgentCall):
         unsaved = [entry_to_provider_message(entry) for batch in self._batches for entry in batch.entries]
         self.source = ViewSource(loaded, unsaved, counter=self.settings.counter, whole_record=True)
         self.version, self._stored_length = loaded.conversation.version, loaded.conversation.length
-        if self.requests and "usage" in self.request.outcome:
-            self.request.outcome["answer"] = self._stored_length
         self._open_storage()

@@ -41,37 +41,23 @@ class FoldStorage:
     Each fold gets a new unique id. A strategy gives equal folds equal ids, and a store rejects the id of an undone fold.
     """
 
-    def __init__(
-        self, store: ConversationStore, conversation: str, folds: Iterable[Fold], *, length: int | None = None
-    ) -> None:
-        """`folds` are the stored ones. `length` is the number of stored entries, None if all entries are stored."""
+    def __init__(self, store: ConversationStore, conversation: str, folds: Iterable[Fold]) -> None:
+        """`folds` are the stored ones."""
         self.active = tuple(visible_folds(folds))
         self._store = store
         self._conversation = conversation
-        self._length = length
-        self.unstored: list[tuple[Fold, list[str]]] = []
-        """Folds over entries that are not stored yet, each with the ids of the folds that it replaces."""
 
     async def save(self, fold: Fold, *, fold_id: str | None = None) -> Fold:
         """Store a fold, replacing the active folds in its range, and return it with its new id.
-
-        If it covers entries that are not stored yet, it is queued until `flush`.
 
         Raises:
             FoldConflict: another process has added a fold in its range.
         """
         new_fold = replace(fold, id=fold_id or f"{fold.id}-{uuid4().hex[:12]}")
-        self.unstored.append((new_fold, [other.id for other in folds_in_range(self.active, fold.start, fold.stop)]))
+        replaced = [other.id for other in folds_in_range(self.active, fold.start, fold.stop)]
         self.active = tuple(visible_folds([*self.active, new_fold]))
-        if self._length is None or fold.stop <= self._length:
-            await self.flush()
+        await self._store.add_fold(self._conversation, new_fold, replacing=replaced)
         return new_fold
-
-    async def flush(self) -> None:
-        """Store the queued folds."""
-        while self.unstored:
-            fold, replacing = self.unstored.pop(0)
-            await self._store.add_fold(self._conversation, fold, replacing=replacing)
 
 
 class TurnCompactor:

@@ -106,7 +106,7 @@ class RetentionConfig(Settings):
     """
 
     preserve_turns: Count = 2
-    """Minimum finished turns that keep their tool calls and results. At most three times as many keep them."""
+    """Minimum finished turns that keep their tool calls and results. More keep them until the oldest turns are left out."""
     max_loaded_messages: Count = 20
     """Maximum messages of finished turns that users see. The preserved turns are always loaded."""
     persist_tool_invocations: bool | None = None

@@ -79,7 +79,8 @@ class ModelCall:
         self._new_messages = new_messages
         self._stored_length = 0 if loaded is None else loaded.conversation.length
         if source is None:
-            self.source = self._source(loaded, new_messages)
+            whole_record = compacts(settings.policy)
+            self.source = ViewSource(loaded, new_messages, counter=settings.counter, whole_record=whole_record)
         else:
             self.source, self._stored_length = source, len(source.record)
             source.extend(new_messages)
@@ -101,12 +102,7 @@ class ModelCall:
         self._asked_at = datetime.now(UTC)
         self._sequence = 0
         folds = self.source.folds if loaded is None else loaded.folds
-        self._fold_storage = FoldStorage(store, settings.conversation, folds, length=self.length)
-
-    def _source(self, loaded: LoadedConversation | None, new_messages: Sequence[Message]) -> ViewSource:
-        return ViewSource(
-            loaded, new_messages, counter=self.settings.counter, whole_record=compacts(self.settings.policy)
-        )
+        self._fold_storage = FoldStorage(store, settings.conversation, folds)
 
     @property
     def messages(self) -> list[Message]:
@@ -184,7 +180,7 @@ class ModelCall:
         self.request.outcome |= outcome or {}
         for attempts_left in reversed(range(_APPEND_ATTEMPTS)):
             stored_length = start + len(answer) if start == self.length else self.length
-            self._note_answer(start)
+            self.request.outcome["answer"] = start
             new_documents = [*documents(start), *self._minutes(stored_length)]
             try:
                 await self._append_answer(answer, new_documents, release=release and not self.trims)
@@ -194,12 +190,7 @@ class ModelCall:
                     raise
                 header = await self._store.header(self.settings.conversation)
                 self.version, start = header.version, header.length
-        while self._fold_storage.unstored:
-            try:
-                await self._fold_storage.flush()
-            except (FoldConflict, StoreUnavailable) as error:
-                _warn_fold_not_stored(error)
-        await self._trim()
+        await self.trim()
         return start
 
     async def fail(self, outcome: Mapping[str, Any], documents: Sequence[NewDocument] = ()) -> None:
@@ -290,9 +281,6 @@ class ModelCall:
             folds=self._fold_storage.active,
         )
 
-    def _note_answer(self, start: int) -> None:
-        self.request.outcome["answer"] = start
-
     def _minutes(self, stored_length: int) -> list[NewDocument]:
         """The minutes of every request as documents; `stored_length` is the record's length once they are stored."""
         return [request.document(min(stored_length, self.length)) for request in self.requests]
@@ -353,21 +341,18 @@ class ModelCall:
             self.notices.append(str(result.event))
 
     async def _save_fold(self, fold: Fold) -> Fold:
-        """Store a fold, or queue it until its messages are stored. If that fails, only this call uses the fold."""
+        """Store a fold. If that fails, only this call uses it."""
         try:
             return await self._fold_storage.save(fold)
         except (FoldConflict, StoreUnavailable) as error:
-            _warn_fold_not_stored(error)
+            _LOG.warning("a fold could not be stored and is used for this answer only: %s", type(error).__name__)
             return fold
 
-    async def _trim(self) -> None:
+    async def trim(self) -> None:
+        """Trim old tool payloads, as the settings say."""
         if self.settings.retention is None:
             return
         try:
             await trim_old_turns(self._store, self.settings.conversation, self.settings.retention)
         except MinutebookError as error:  # the next answer's trimming repeats it
             _LOG.warning("old tool payloads could not be trimmed: %s", type(error).__name__)
-
-
-def _warn_fold_not_stored(error: MinutebookError) -> None:
-    _LOG.warning("a fold could not be stored and is used for this answer only: %s", type(error).__name__)

@@ -37,8 +37,8 @@ _TARGET_SHARE: Final = 0.4
 """Share of the maximum number of messages that remains after a step, except the first. Measured: 30 turns of plain chat then
 cost 0.8 of the full history; with one turn per step they cost 3 times as much."""
 _TOOLS_FACTOR: Final = 3
-"""Maximum turns with tools, as a multiple of the minimum. The step rewrites the preserved turns in the cache, so it must
-strip more than these."""
+"""Maximum turns with tools, at least, as a multiple of the minimum. The step rewrites the preserved turns in the cache, so it
+must strip more than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,15 @@ class RetentionLimits:
     turns_with_tools: int
     """Minimum finished turns that are sent with their tool calls."""
 
+    @property
+    def max_turns_with_tools(self) -> int:
+        """Maximum finished turns that are sent with their tool calls.
+
+        As many as the limit of messages allows: a step before the oldest messages are left out loses the cache once more,
+        and then a chat of 8 turns costs 1.3 times the full history.
+        """
+        return max(self.turns_with_tools * _TOOLS_FACTOR, self.messages // 2) if self.turns_with_tools else 0
+
 
 @dataclass(slots=True)
 class RetentionBoundaries:
@@ -116,7 +125,7 @@ class RetentionBoundaries:
             if self._visible(turn) > limits.messages:
                 self._drop_turns(turn)
                 self.first_turn_with_tools = max(self.first_turn_with_tools, turn - limits.turns_with_tools)
-            elif turn - self.first_turn_with_tools > limits.turns_with_tools * _TOOLS_FACTOR:
+            elif turn - self.first_turn_with_tools > limits.max_turns_with_tools:
                 self.first_turn_with_tools = turn - limits.turns_with_tools
 
     def _visible(self, turn: int) -> int:

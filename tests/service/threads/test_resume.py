@@ -1,9 +1,12 @@
 """Coming back to an answer: from every event on, after the client or the server was gone."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 
+from minutebook import open_store
+from minutebook.store import NewDocument
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say, slow
 from tests.service.talking import TOOLS, WHOLE, Apart, Gate, Thread, db, heard, talking, text_in  # noqa: F401 - db is a fixture
 
@@ -111,7 +114,7 @@ def test_a_disconnect_cancels_the_answer_on_request(tmp_path):
 
     assert events[-1].event == "error"
     assert events[-1].data["error"]["code"] == "run_cancelled"
-    assert [row["text"] for row in rows] == ["What is 1 and 2?"]
+    assert [row["text"] for row in rows] == ["What is 1 and 2?", "I look. "]
 
 
 def test_a_retry_after_a_crash_calls_the_model_again_and_stores_the_message_once(db):  # noqa: F811 - the fixture
@@ -142,6 +145,66 @@ def test_a_retry_after_a_crash_calls_the_model_again_and_stores_the_message_once
     assert replayed.json() == answer.json()
     assert [row["text"] for row in rows] == ["Hello", "Stored."]
     assert [message["content"] for message in provider.requests[2].messages] == ["Hello"]
+
+
+def test_a_retry_after_a_crash_continues_after_the_last_stored_tool_result(db, tmp_path):  # noqa: F811 - the fixture
+    headers, gate, config = {"idempotency-key": "k1"}, Gate(), tmp_path / "tools.yaml"
+    config.write_text(TOOLS)
+    model = ScriptedModel(
+        "All is loaded.",
+        say("First I look. ") + call("add", a=1, b=2),
+        slow(1) + say("Never stored."),
+        "It is three.",
+    )
+    with LoopbackProvider(model, wait=gate.wait) as provider:
+        killed = Apart(db, provider.base_url, config=config)
+        try:
+            with httpx2.Client(base_url=killed.url, trust_env=False, timeout=30) as http:
+                other, thread = (Thread(http, http.post("/threads").json()) for _ in range(2))
+                other.ask("Are you there?")
+                thread.hear("What is 1 and 2?", headers=headers, upto=4)
+                assert gate.reached.wait(20)
+        finally:
+            killed.kill()
+        gate.open()
+        with talking(provider=provider, db=db, config=TOOLS, folder=tmp_path) as here, here.http() as http:
+            again = Thread(http, {"id": thread.id})
+            before = again.messages()
+            events = again.hear("What is 1 and 2?", headers=headers)
+            replayed = again.ask("What is 1 and 2?", headers=headers).json()
+            rows = again.messages()
+
+    assert [row["text"] for row in before] == ["What is 1 and 2?", "First I look. "]
+    assert before[1]["tools_used"] == [{"name": "add", "status": "ok"}]
+    assert text_in(events) == events[-1].data["text"] == "First I look. \n\nIt is three."
+    assert replayed == events[-1].data
+    assert [row["text"] for row in rows] == ["What is 1 and 2?", events[-1].data["text"]]
+    assert [message["role"] for message in provider.requests[-1].messages] == ["user", "assistant", "tool"]
+    assert len(provider.requests) == 4
+    assert not provider.problems
+
+
+def test_a_retry_after_a_crash_gets_the_answer_that_was_stored(db, tmp_path):  # noqa: F811 - the fixture
+    async def unfinish_run(thread_id):
+        """The server was killed after it had stored the answer, and before it noted the end of the run."""
+        async with open_store(db) as store:
+            (run,) = (await store.documents(thread_id, "run")).items
+            body = {name: value for name, value in run.body.items() if name not in {"answer", "stop", "version"}}
+            document = NewDocument("run", run.id, {**body, "status": "in_progress"}, replace=True)
+            await store.put_document(thread_id, document)
+
+    headers = {"idempotency-key": "k1"}
+    with LoopbackProvider(story()) as provider:
+        with talking(provider=provider, db=db, config=TOOLS, folder=tmp_path) as here:
+            thread = here.thread()
+            first = thread.hear("What is 1 and 2?", headers=headers)[-1].data
+        asyncio.run(unfinish_run(thread.id))
+        with talking(provider=provider, db=db, config=TOOLS, folder=tmp_path) as here, here.http() as http:
+            events = Thread(http, {"id": thread.id}).hear("What is 1 and 2?", headers=headers)
+
+    assert text_in(events) == events[-1].data["text"] == first["text"]
+    assert events[-1].data["tools"] == first["tools"]
+    assert len(provider.requests) == 2
 
 
 def test_an_answer_of_another_server_is_awaited(db):  # noqa: F811 - the fixture

@@ -19,7 +19,10 @@ from tests.service.talking_tools import found
 
 TURNS = 5
 PRESERVED = 1
-"""Minimum turns with tools. There are at most 3 times as many, so the fifth question comes after a step."""
+"""Minimum turns with tools."""
+STEPPED_TURNS = 12
+"""The last of these questions comes after two steps of `STEPS`: of the finished turns, the last two are sent."""
+STEPS = {"max_loaded_messages": 10}
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
@@ -62,14 +65,13 @@ def question(at):
 
 
 def test_older_turns_are_sent_as_text_only(db, tmp_path):  # C28, C9, C24
-    with talking(adding(TURNS), db=db, config=config_of(), folder=tmp_path) as here:
-        talk(here)
-        turns = turns_of(here.sent()[question(TURNS - 1)])
+    with talking(adding(STEPPED_TURNS), db=db, config=config_of(**STEPS), folder=tmp_path) as here:
+        talk(here, STEPPED_TURNS)
+        older, preserved, asked = turns_of(here.sent()[question(STEPPED_TURNS - 1)])
 
-    assert len(turns) == TURNS
-    older = turns[: -PRESERVED - 1]
-    assert [has_tools(turn) for turn in older] == [False] * len(older)
-    assert [[message["role"] for message in turn] for turn in older] == [["user", "assistant"]] * len(older)
+    assert [message["role"] for message in older] == ["user", "assistant"]
+    assert has_tools(preserved)
+    assert [message["role"] for message in asked] == ["user"]
     assert not here.provider.problems
 
 
@@ -99,7 +101,7 @@ def test_the_stream_is_whole_and_the_history_has_the_preserved_turns_with_their_
 
 
 def test_the_context_is_shorter_than_the_record_after_several_turns(db, tmp_path):  # C32
-    with talking(adding(TURNS), db=db, config=config_of(), folder=tmp_path) as here:
+    with talking(adding(TURNS), db=db, config=config_of(max_loaded_messages=6), folder=tmp_path) as here:
         talk(here)
         pruned = [request.body["messages"] for request in here.provider.requests]
     with talking(adding(TURNS), config=config_of(mode="off"), folder=tmp_path) as here:
@@ -126,13 +128,13 @@ FLAGS = [
 )
 def test_what_is_sent_is_what_the_truth_table_says(row, prune, preserve, db, tmp_path):
     flags = {"mode": row.mode, "prune_tools_for_llm": prune, "preserve_tools_for_latest_turns": preserve}
-    with talking(adding(TURNS), db=db, config=config_of(**flags), folder=tmp_path) as here:
-        talk(here)
-        turns = turns_of(here.sent()[question(TURNS - 1)])
+    with talking(adding(STEPPED_TURNS), db=db, config=config_of(**STEPS, **flags), folder=tmp_path) as here:
+        talk(here, STEPPED_TURNS)
+        turns = turns_of(here.sent()[question(STEPPED_TURNS - 1)])
 
     with_tools = [has_tools(turn) for turn in turns]
     older, latest = with_tools[: -PRESERVED - 1], with_tools[-PRESERVED - 1 : -1]
-    assert older == [row.older is Sent.WITH_TOOLS] * (TURNS - PRESERVED - 1)
+    assert older == [row.older is Sent.WITH_TOOLS] * (1 if row.mode == "on" else STEPPED_TURNS - PRESERVED - 1)
     assert latest == [row.latest is Sent.WITH_TOOLS] * PRESERVED
     assert not here.provider.problems
 
@@ -185,14 +187,14 @@ def test_history_is_limited_to_a_number_of_visible_messages_from_the_start_of_a_
     assert len(rows) == 2 * TURNS
 
 
-@pytest.mark.parametrize(("preserved", "with_tools"), [(0, 0), (1, 1), (3, 4)])
+@pytest.mark.parametrize(("preserved", "with_tools"), [(0, [False] * 5), (1, [False, True]), (3, [True] * 5)])
 def test_at_least_the_configured_number_of_finished_turns_keep_their_tools(preserved, with_tools, db, tmp_path):  # C13
-    with talking(adding(TURNS), db=db, config=config_of(preserve_turns=preserved), folder=tmp_path) as here:
-        talk(here)
-        turns = turns_of(here.sent()[question(TURNS - 1)])
+    config = config_of(preserve_turns=preserved, **STEPS)
+    with talking(adding(STEPPED_TURNS), db=db, config=config, folder=tmp_path) as here:
+        talk(here, STEPPED_TURNS)
+        turns = turns_of(here.sent()[question(STEPPED_TURNS - 1)])
 
-    answered = [has_tools(turn) for turn in turns[:-1]]
-    assert answered == [False] * (TURNS - 1 - with_tools) + [True] * with_tools
+    assert [has_tools(turn) for turn in turns[:-1]] == with_tools
 
 
 def test_without_history_only_the_current_turn_is_sent(db, tmp_path):  # C7
@@ -231,7 +233,7 @@ def test_clients_get_tool_details_only_if_configured(exposed, db, tmp_path):  # 
 
 
 def test_shadow_mode_sends_everything_and_logs_what_it_would_have_pruned(db, tmp_path, caplog):  # C33, C35
-    config = config_of(mode="shadow", tool_persistence="none")
+    config = config_of(mode="shadow", tool_persistence="none", max_loaded_messages=6)
     with caplog.at_level(logging.INFO), talking(adding(TURNS), db=db, config=config, folder=tmp_path) as here:
         thread = talk(here)
         results = [message["content"] for message in recorded(here, thread) if message["role"] == "tool"]

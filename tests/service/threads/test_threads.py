@@ -42,7 +42,7 @@ def test_an_answer_is_streamed_and_ends_with_the_complete_text(tmp_path):
     assert done["text"] == text_in(events) == "Let me see. \n\nIt is 3."
     assert done["tools"] == [{"name": "add", "status": "ok"}]
     assert done["usage"]["total_tokens"] > 0
-    assert (done["version"], done["history"]) == (3, "recorded")
+    assert (done["version"], done["history"]) == (4, "recorded")
     assert not here.provider.problems
 
 
@@ -53,7 +53,7 @@ def test_an_answer_is_available_as_json(tmp_path):
 
     assert answer.status_code == 200
     assert answer.json()["text"].startswith("Sum 0: ")
-    assert answer.headers["etag"] == '"3"'
+    assert answer.headers["etag"] == '"4"'
     assert answer.headers["x-history"] == "recorded"
 
 

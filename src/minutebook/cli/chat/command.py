@@ -113,8 +113,16 @@ def command(
         adapter = access.adapter(model)
         database = database or resources.enter_context(open_database(url, tenant, create=True))
         conversation = conversation or f"chat-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
-        chat = ChatConversation(database.store, conversation, adapter, manager, max_tokens, system)
-        if database.run(chat.load()) is not None and not resume:
+        chat = ChatConversation(
+            database.store,
+            conversation,
+            adapter,
+            manager=manager,
+            max_tokens=max_tokens,
+            system=system,
+            recipient=None if resume else RECIPIENT,
+        )
+        if len(database.run(chat.conversation.open())) and not resume:
             raise InvalidSetting("--id", conversation, "an unused id; to continue this conversation, add --continue")
         resources.callback(lambda: database.run(adapter.aclose()))
         if text is not None and exits_after_answer:

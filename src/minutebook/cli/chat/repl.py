@@ -21,7 +21,6 @@ from minutebook.cli.exits import print_error
 from minutebook.cli.providers import ProviderAccess
 from minutebook.cli.screen import console, preview
 from minutebook.errors import CannotFit
-from minutebook.history.budget import TokenBudgetManager
 from minutebook.record.message import role_of
 
 HELP: Final = """\
@@ -75,7 +74,7 @@ class ChatLoop:
             with suppress(OSError):  # the terminal may be closed
                 self._out.print()
             raise
-        if self._chat.record:
+        if len(self._chat.conversation):
             self._note(farewell)
         if interrupted:
             raise KeyboardInterrupt
@@ -105,9 +104,9 @@ class ChatLoop:
         chat = self._chat
         self._out.print(Text.assemble((chat.adapter.model, "bold"), (f" at {self._access.server}", "dim")))
         self._note(f"stored as {chat.id}; minutebook show {chat.id} prints it")
-        if chat.record:
-            self._note(f"{len(chat.record):,} messages so far, {chat.record.tokens:,} tokens")
-            for message in chat.record[-2:]:
+        if record := chat.record:
+            self._note(f"{len(record):,} messages so far, {record.tokens:,} tokens")
+            for message in record[-2:]:
                 line = Text(f"{role_of(message)}: {preview(message)}", "dim")
                 self._out.print(line, no_wrap=True, overflow="ellipsis")
         self._note("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves\n")
@@ -165,7 +164,7 @@ class ChatLoop:
 
     def _footer(self, response: PromptResponse[str]) -> str:
         usage, sent = response.usage, len(response.view.curated)
-        parts = [f"messages {sent:,} sent, {len(self._chat.record):,} recorded"]
+        parts = [f"messages {sent:,} sent, {len(self._chat.conversation):,} recorded"]
         if usage.total_tokens:
             parts.insert(
                 0, f"tokens {usage.input_tokens:,} in, {usage.cached_tokens:,} cached, {usage.output_tokens:,} out"
@@ -176,19 +175,16 @@ class ChatLoop:
 
     def _context(self, _: str) -> None:
         chat = self._chat
-        if not chat.record:
+        if not len(chat.conversation):
             self._note("the chat is empty")
             return
-        limit = chat.max_tokens
-        if limit is None and isinstance(chat.manager, TokenBudgetManager):
-            limit = chat.manager.limit
         if (view := chat.last_view()) is not None:
-            show_context(self._out, view, limit, "sent")
+            show_context(self._out, view, chat.limit, "sent")
             messages, tokens = chat.added_since_last_view()
             self._out.print(f"added since then: {messages:,} messages, {tokens:,} tokens")
             return
         try:
-            show_context(self._out, chat.next_view(), limit, "to send")
+            show_context(self._out, self._database.run(chat.conversation.fit()), chat.limit, "to send")
         except CannotFit as error:
             print_error(error)
 

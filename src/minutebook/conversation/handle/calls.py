@@ -12,8 +12,8 @@ from minutebook.agent.adapter import ProviderAdapter
 from minutebook.agent.messages import usage_from
 from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
-from minutebook.conversation.agent_call import LEASE_SECONDS, RunLimits, RunRecord
-from minutebook.conversation.handle.record import ATTEMPTS, ConversationRecord, is_empty, is_rewound
+from minutebook.conversation.agent_call import ATTEMPTS, LEASE_SECONDS, RunLimits, RunRecord
+from minutebook.conversation.handle.record import ConversationRecord, is_empty, is_rewound
 from minutebook.conversation.lease import hold_lease
 from minutebook.conversation.minutes import CallSettings, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall

@@ -64,7 +64,8 @@ class PolicyBuilder:
         self.model_name = None if model is None else self.model.name
         self.counter: TokenCounter = counter_for(self.model_name)
         self.summarizer = summarizer
-        self.max_tokens = max_tokens if max_tokens is not None else None if model is None else self.model.room()
+        is_unlimited = max_tokens is None and self.model.max_input_tokens == sys.maxsize
+        self.max_tokens = None if is_unlimited else self.model.room() if max_tokens is None else max_tokens
         if name is not None and (managers or strategy is not None):
             raise InvalidSetting("policy", name, "None, because manager or strategy is set; use one or the other")
         self.policy = (

@@ -9,7 +9,7 @@ from typing import Final
 from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from minutebook.agent.recorder import interrupted_result
-from minutebook.conversation.agent_call import RunRecord
+from minutebook.conversation.agent_call import ATTEMPTS, RunRecord
 from minutebook.conversation.handle.lock import TaskLock
 from minutebook.conversation.handle.policy_builder import PolicyBuilder
 from minutebook.conversation.lease import RenewedLease
@@ -32,8 +32,6 @@ from minutebook.store.types import ConversationHeader, ConversationStatus, Loade
 from minutebook.wire.chat import json_bytes, new_entries
 
 _LOG: Final = logging.getLogger("minutebook.conversation")
-ATTEMPTS: Final = 20
-"""Maximum attempts to write while other processes write to the same conversation."""
 _MAX_PAUSE_SECONDS: Final = 0.02
 """Maximum pause before the next attempt. It is random, so that two processes do not collide again."""
 

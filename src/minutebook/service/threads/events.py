@@ -101,10 +101,11 @@ class ThreadEvents:
         self._send("notice", {"notice": kind, **fields})
 
     def send_stored_text(self, text: str, received: int = 0) -> None:
-        """Send the text of a completed answer, without the characters that the client has received."""
+        """Send the text of completed model calls, without the characters that the client has received."""
         self._finished_text = text[:received]
         if text[received:]:
             self._send_text(text[received:], separator="")
+        self._finished_text, self._current_text = self.text, ""
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Send the `done` event."""

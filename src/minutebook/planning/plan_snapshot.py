@@ -81,5 +81,6 @@ def plans_of(data: Mapping[str, Any]) -> tuple[tuple[Plan, ...], tuple[TaskHisto
     Raises:
         UnreadableInput: the data is not that of a plan.
     """
-    plans, histories = (_TYPES.from_data(slice_type, data.get(slice_type.__name__)) for slice_type in PLAN_SLICES)
+    plans: tuple[Plan, ...] = _TYPES.from_data(Plan, data.get(Plan.__name__))
+    histories: tuple[TaskHistory, ...] = _TYPES.from_data(TaskHistory, data.get(TaskHistory.__name__))
     return plans, histories

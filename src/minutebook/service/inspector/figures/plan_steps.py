@@ -111,7 +111,7 @@ def _lane(
     scale = 1000 / max(1, count)
     return PlanLane(
         step,
-        sum(1 for _ in history.chain(step.step_id)) - 1,
+        sum(1 for _ in history.step_and_parents(step.step_id)) - 1,
         "" if planned is None else planned.status,
         step.step_id == history.active_step_id,
         [

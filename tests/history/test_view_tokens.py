@@ -23,7 +23,7 @@ def counts(messages, protocol):
     counter, provider = COUNTERS[protocol], "anthropic" if protocol == "anthropic" else "openai"
     view = view_of(Transcript(read(messages), counter=counter, broken="mark"), provider=provider)
     body = {"chat": view.openai, "responses": view.responses, "anthropic": view.anthropic}[protocol]()
-    counted = PromptMeter(counter, CacheRules()).measure(body, cache_key="", uses_marks=False).tokens
+    counted = PromptMeter(counter, CacheRules()).measure(body, cache_key="", uses_cache_marks=False).tokens
     return view.tokens, counted, len(view.curated)
 
 

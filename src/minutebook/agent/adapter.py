@@ -62,7 +62,8 @@ class ProviderAdapter(ABC):
         self.retry_policy = retry_policy or RetryPolicy()
         self.telemetry: Telemetry = telemetry or Telemetry()
         self.counter = counter or counter_for(model)
-        """The token counter of a conversation given as a list, and of a new one unless the history manager has its own."""
+        """Counts the tokens of a `conversation` given as a list. Without a `conversation`, it is used if the history manager has
+        no counter of its own."""
 
     @property
     def native_output(self) -> bool:

@@ -39,7 +39,7 @@ def copy_database(source: Path, target: Path) -> int:
             db.execute("BEGIN")
             pages = int(db.execute("PRAGMA page_count").get)
             with (
-                count_progress("copying", pages, prints_meanwhile=False) as advance,
+                count_progress("copying", pages, prints_during_progress=False) as advance,
                 copy.backup("main", db, "main") as backup,
             ):
                 while not backup.done:

@@ -91,7 +91,7 @@ class ConversationFiles:
     files: Sequence[InputFile]
     format: str | None = None
     """The format of all files; None: it is detected."""
-    prints_meanwhile: bool = True
+    prints_during_progress: bool = True
     """Whether the command prints to stdout while it reads; there is no progress bar on the same terminal then."""
     skipped: list[dict[str, str | None]] = field(default_factory=list)
     """The parts that were not understood, as JSON data: file, place and reason."""
@@ -103,7 +103,7 @@ class ConversationFiles:
         self, file: InputFile, *, read_export: Callable[[Source], None] | None = None
     ) -> Iterator[FileConversation]:
         """The conversations of one file. With `read_export`, a file of `minutebook export` is passed to it instead."""
-        with read_progress(file.path, prints_meanwhile=self.prints_meanwhile) as advance:
+        with read_progress(file.path, prints_during_progress=self.prints_during_progress) as advance:
             try:
                 source = Source(file.path, advance=advance)
                 format_ = detect(source) if self.format is None else format_named(self.format)

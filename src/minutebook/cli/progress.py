@@ -16,15 +16,15 @@ MIN_COUNT = 20_000
 
 
 @contextmanager
-def read_progress(source: str, *, prints_meanwhile: bool = True) -> Iterator[Callable[[int], None] | None]:
+def read_progress(source: str, *, prints_during_progress: bool = True) -> Iterator[Callable[[int], None] | None]:
     """Yield a function to call with the number of bytes read, or None without a bar.
 
-    `prints_meanwhile`: whether the command prints to stdout while the bar is shown.
+    `prints_during_progress`: whether the command prints to stdout while the bar is shown.
     """
     size = None
     with suppress(OSError):
         size = Path(source).stat().st_size if source != "-" else None
-    if (size or 0) < MIN_BYTES or not _is_visible(prints_meanwhile=prints_meanwhile):
+    if (size or 0) < MIN_BYTES or not _is_visible(prints_during_progress=prints_during_progress):
         yield None
         return
     with bytes_progress(f"reading {Path(source).name}", size or 0) as advance:
@@ -34,7 +34,7 @@ def read_progress(source: str, *, prints_meanwhile: bool = True) -> Iterator[Cal
 @contextmanager
 def bytes_progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yield a function to call with the number of bytes read. It does nothing if stderr is not a terminal."""
-    if not _is_visible(prints_meanwhile=False):
+    if not _is_visible(prints_during_progress=False):
         yield lambda _count: None
         return
     from rich.progress import DownloadColumn
@@ -45,13 +45,13 @@ def bytes_progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def count_progress(
-    title: str, total: int, *, prints_meanwhile: bool = True, min_total: int = MIN_COUNT
+    title: str, total: int, *, prints_during_progress: bool = True, min_total: int = MIN_COUNT
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function to call with the number of items done. Without a bar it does nothing.
 
     There is no bar if `total` is less than `min_total`.
     """
-    if total < min_total or not _is_visible(prints_meanwhile=prints_meanwhile):
+    if total < min_total or not _is_visible(prints_during_progress=prints_during_progress):
         yield lambda _count: None
         return
     from rich.progress import MofNCompleteColumn
@@ -60,9 +60,9 @@ def count_progress(
         yield advance
 
 
-def _is_visible(*, prints_meanwhile: bool) -> bool:
+def _is_visible(*, prints_during_progress: bool) -> bool:
     """Whether a bar may be shown: stderr is a terminal, and the command does not print to a terminal meanwhile."""
-    return sys.stderr.isatty() and not (prints_meanwhile and sys.stdout.isatty())
+    return sys.stderr.isatty() and not (prints_during_progress and sys.stdout.isatty())
 
 
 @contextmanager

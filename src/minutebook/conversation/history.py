@@ -121,7 +121,7 @@ class ConversationHistory(AsyncConversation):
             purge_compacted=purge_compacted,
             summarizer=summarizer,
             counter=counter,
-            max_tokens=self._policy.view_tokens,
+            max_tokens=self._policy.max_view_tokens,
             bus=bus,
             clock=clock,
             new_id=new_id,

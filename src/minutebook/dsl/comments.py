@@ -19,7 +19,7 @@ class Comments:
     """The comments of a program, by the number of the line they belong to."""
 
     of_line: dict[int, Trivia] = field(default_factory=dict)
-    after_block: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    below_line: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Number of the line that opens a block (0 for the program) → the comments at the end of the block."""
 
     def of(self, line: int) -> Trivia:
@@ -28,7 +28,7 @@ class Comments:
 
     def below(self, line: int) -> tuple[str, ...]:
         """The comments at the end of the block that a line opens."""
-        return self.after_block.get(line, ())
+        return self.below_line.get(line, ())
 
 
 class _OpenBlock(NamedTuple):
@@ -38,7 +38,7 @@ class _OpenBlock(NamedTuple):
 
 
 def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
-    """The comments of a program. `line_ends` are its NL tokens in order, which contain them.
+    """The comments of a program. `line_ends` are its NL tokens, in order: the text of each contains the comments there.
 
     With `leading`, the first token comes before all code.
     """
@@ -47,7 +47,7 @@ def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
     trailing: dict[int, str] = {}
     blanks: set[int] = set()
     blocks = [_OpenBlock(depth=0, opener=0)]
-    line, depth = 0 if leading else 1, 0  # of the code before the token
+    line, depth = 0 if leading else 1, 0  # of the last line of code before the token; line 0 if there is none
     for token in line_ends:
         # A token is the end of a line of code, the rows up to the next line of code, and the indentation of that line.
         trailing_comment, *rows = token.split("\n")
@@ -66,8 +66,8 @@ def comments_in(line_ends: Iterable[Token], *, leading: bool) -> Comments:
         if next_rows and not next_rows[0]:
             blanks.add(line)
         above[line] = next_rows
-    # The text ends with a line break, so the comments above the last line are the end of the program.
-    comments.after_block[0] = _without_extra_blanks(above.pop(line, []), trim_end=True)
+    # The last token is the end of the text: no code follows it, so its comments belong to the end of the program.
+    comments.below_line[0] = _without_extra_blanks(above.pop(line, []), trim_end=True)
     for number in {*above, *trailing}:
         comments.of_line[number] = Trivia(
             _without_extra_blanks(above.get(number, [])), trailing.get(number, ""), number in blanks
@@ -96,7 +96,7 @@ def _assign_to_blocks(rows: Sequence[str], blocks: list[_OpenBlock], depth: int,
         if lines and not lines[-1]:
             next_rows.insert(0, "")
         if trimmed := _without_extra_blanks(lines, trim_end=True):
-            comments.after_block[opener] = trimmed
+            comments.below_line[opener] = trimmed
     return next_rows
 
 

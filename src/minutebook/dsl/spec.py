@@ -156,9 +156,9 @@ class AgentSpec:
     """Empty for the agent without a name."""
     model: str
     instruction: str
-    """The prompt for the system message."""
+    """The name of the prompt for the system message."""
     prompt: str | None = None
-    """The prompt for the user message, with a placeholder for the input; None for the input alone."""
+    """The name of the prompt for the user message, which has a placeholder for the input; None to send the input alone."""
     tools: tuple[ToolRef, ...] = ()
     produces: str | None = None
     """The schema of the answer: the agent's own, or the one that its instruction or prompt expects; None for text."""

@@ -74,7 +74,11 @@ class Explainer:
         self.words["COMPARE"] = ("==", "!=", "<", ">", "<=", ">=")
 
     def report(self, error: UnexpectedInput | MisalignedLine, collector: DiagnosticCollector) -> int:
-        """Add a diagnostic for the error, and return its line."""
+        """Add a diagnostic for the error, and return a line of the definition that has it.
+
+        If a block is missing, the error is on the next line of code, which may be the next definition. So the line above the
+        missing block is returned.
+        """
         if isinstance(error, MisalignedLine):
             at = Position(error.line, error.column)
             collector.add(

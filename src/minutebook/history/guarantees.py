@@ -45,7 +45,7 @@ def guard(
     """Return the view, repaired so that all guarantees hold.
 
     `manager` decides whether the record fits. Without a manager, `Guarantee.UNTOUCHED` is not checked. With `keep_parts`,
-    parts of content that the provider may not have are sent unchanged: the service passes on what its clients send.
+    parts of content that the provider may not support are sent unchanged: the service passes on what its clients send.
 
     Raises:
         GuaranteeViolated: `strict` is set, and the view violates a guarantee that the record does not violate.

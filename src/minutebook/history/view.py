@@ -137,7 +137,7 @@ def view_of(
 
     `limit` is a number of tokens, a manager, or several managers that are applied in order. `system` is put before the
     messages. `max_tokens` limits the view whatever the manager does. With `keep_parts`, parts of content that the provider
-    may not have are sent unchanged, for servers that accept more than the provider does.
+    may not support are sent unchanged, for servers that accept more than the provider does.
 
     Raises:
         CannotFit: the messages that must be in the view exceed the limit.

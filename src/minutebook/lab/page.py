@@ -31,9 +31,10 @@ ol{padding-left:1.4rem}ol>li{margin:1rem 0}ul{list-style:none;padding:0;margin:.
 code{display:block;font:.82rem/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--panel);border-radius:4px;
 padding:.15rem .5rem;margin:.15rem 0;overflow-wrap:anywhere;white-space:pre-wrap}
 """
-_WORST: Final = 10
-_LINES: Final = 5
-_TEXT: Final = 240
+_MAX_SESSIONS: Final = 10
+_MAX_MESSAGES: Final = 5
+_MAX_LINES: Final = 5
+_MAX_LINE_CHARACTERS: Final = 240
 _COSTS: Final = ("cost", "cost with re-reads")
 _SHARES: Final = ("names", "names, other pattern", "quotes", "requests", "constraints", "decisions")
 _COUNTS: Final = ("views", "cuts", "invalid", "over", "refused", "essentials_lost")
@@ -41,7 +42,7 @@ _TITLES: Final = (
     *("policy", "cost", "with re-reads", "names", "names, other pattern", "quotes", "requests", "constraints"),
     *("decisions", "dearer sessions"),
 )
-_DETAILS: Final = ("policy", "window", "views", "cuts", "invalid", "over", "refused", "lost", "ms per view")
+_VIEW_TITLES: Final = ("policy", "window", "views", "cuts", "invalid", "over", "refused", "lost", "ms per view")
 
 
 def html_page(report: Report) -> str:
@@ -50,21 +51,21 @@ def html_page(report: Report) -> str:
     is_priced = report.results[0].dollars is not None
     titles = (_TITLES[0], *(["dollars"] if is_priced else []), *_TITLES[1:])
     measures = _table(titles, [_row(result.name, _measures(result), pareto) for result in report.results])
-    counts = _table(_DETAILS, [_row(result.name, _details(result), pareto) for result in report.results])
-    details = "".join(_worst(result) for result in report.results if result.name != FULL)
+    view_counts = _table(_VIEW_TITLES, [_row(result.name, _view_counts(result), pareto) for result in report.results])
+    worst_sessions = "".join(_worst_sessions(result) for result in report.results if result.name != FULL)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>minutebook lab: {report.sessions:,} sessions</title><style>{_STYLE}</style></head><body>"
         f"<h1>History policies on {report.sessions:,} sessions</h1>"
         f'<p class="soft">{report.messages:,} messages, a budget of {report.budget:,} tokens. Costs are relative to sending the '
-        "full history with the prompt cache. Recall is the share of the names and lines in the recorded answers that came from "
-        "earlier messages and were still in view. ★: no other policy is cheaper and keeps as much.</p>"
+        "full history with the prompt cache. A recorded answer uses names and lines of earlier messages; recall is the share of "
+        "them that was in the view. Dearer sessions cost more than their full history. ★: no other policy is cheaper and keeps as much.</p>"
         f'<div class="plots">{_plot(report, "names", pareto)}{_plot(report, "quotes", pareto)}</div>'
-        f"{measures}{_verdicts(report)}<h2>Views</h2>{counts}"
+        f"{measures}{_indistinguishable_policies(report)}<h2>Views</h2>{view_counts}"
         '<p class="soft">window: tokens sent, relative to the budget. cuts: views that are not the previous one with messages '
         "appended. over: views above the budget. refused: the essential messages exceed the budget. lost: views without the system "
         "message, the first or the newest request.</p>"
-        f"<h2>Sessions with the most missed lines</h2>{details or '<p>No line was missed.</p>'}"
+        f"<h2>Sessions with the most missed lines</h2>{worst_sessions or '<p>No line was missed.</p>'}"
         "</body></html>\n"
     )
 
@@ -89,12 +90,12 @@ def _measures(result: PolicyResult) -> list[str]:
     cells = [_with_interval(result, name, "{:.3f}") for name in _COSTS]
     cells += [_with_interval(result, name, "{:.1%}") for name in _SHARES]
     dearer = len(result.dearer)
-    share = f"<small>{dearer / max(1, len(result.outcomes)):.0%}, to {result.worst_ratio:.2f}</small>"
+    share = f"<small>{dearer / max(1, len(result.outcomes)):.0%}, up to {result.worst_ratio:.2f}</small>"
     cells.append(f'<span class="bad">{dearer:,}</span>{share}' if dearer else "0")
     return cells if result.dollars is None else [f"{result.dollars:,.2f}", *cells]
 
 
-def _details(result: PolicyResult) -> list[str]:
+def _view_counts(result: PolicyResult) -> list[str]:
     cells = [f"{result.measure('window'):.0%}"]
     for name in _COUNTS:
         count = result.total(name)
@@ -109,7 +110,7 @@ def _with_interval(result: PolicyResult, name: str, form: str) -> str:
     return form.format(result.measure(name)) + interval
 
 
-def _verdicts(report: Report) -> str:
+def _indistinguishable_policies(report: Report) -> str:
     same = "".join(
         f"<li>{escape(first)} and {escape(second)} in {escape(', '.join(measures))}</li>"
         for (first, second), measures in report.indistinguishable().items()
@@ -117,8 +118,8 @@ def _verdicts(report: Report) -> str:
     return f'<p class="soft">These sessions show no difference between:</p><ul class="soft">{same}</ul>' if same else ""
 
 
-def _worst(result: PolicyResult) -> str:
-    sessions = result.worst_sessions(_WORST)
+def _worst_sessions(result: PolicyResult) -> str:
+    sessions = result.worst_sessions(_MAX_SESSIONS)
     if not sessions:
         return ""
     missed = result.total("lines_missed")
@@ -131,7 +132,7 @@ def _session(outcome: SessionOutcome) -> str:
     by_message = sorted(outcome.misses, key=lambda miss: (miss.source, miss.call))
     groups = [(source, list(misses)) for source, misses in groupby(by_message, key=lambda miss: miss.source)]
     groups.sort(key=lambda group: -len(group[1]))
-    messages = "".join(_message(source, misses) for source, misses in groups[:_LINES])
+    messages = "".join(_message(source, misses) for source, misses in groups[:_MAX_MESSAGES])
     return (
         f"{escape(outcome.session)}: {outcome.lines_missed:,} of {outcome.lines:,} lines missed, cost {outcome.ratio:.2f}, "
         f"{outcome.cuts:,} cuts<ul>{messages}</ul>"
@@ -140,6 +141,6 @@ def _session(outcome: SessionOutcome) -> str:
 
 def _message(source: int, misses: list[Miss]) -> str:
     answers = ", ".join(str(call) for call in dict.fromkeys(miss.call for miss in misses))
-    lines = "".join(f"<code>{escape(miss.text[:_TEXT])}</code>" for miss in misses[:_LINES])
-    more = f'<span class="soft">and {len(misses) - _LINES} more lines</span>' if len(misses) > _LINES else ""
+    lines = "".join(f"<code>{escape(miss.text[:_MAX_LINE_CHARACTERS])}</code>" for miss in misses[:_MAX_LINES])
+    more = f'<span class="soft">and {len(misses) - _MAX_LINES} more lines</span>' if len(misses) > _MAX_LINES else ""
     return f'<li><span class="soft">message {source}, used in answer {answers}</span>{lines}{more}</li>'

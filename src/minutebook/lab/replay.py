@@ -119,7 +119,7 @@ def _view_builder(manager: HistoryManager | Policy | Peer, provider: Provider) -
 
     def build(record: Transcript) -> View | None:
         try:
-            # A strategy without a model computes in a thread at most, so a new event loop per call is cheap enough.
+            # Without a model, a strategy awaits a thread or nothing, so a new event loop for each call is cheap enough.
             folds = () if compaction is None else asyncio.run(compaction.check_and_apply(record)).folds
             return view_of(record, policy.manager, folds=folds, provider=provider)
         except CannotFit:

@@ -106,7 +106,7 @@ CONTEXT_PRESSURE: Final = "context_pressure"
 PIN_STEP: Final = "pin_step"
 REFERENCE_STEP: Final = "reference_step"
 
-PLANNING_TOOLS: Final = frozenset(
+REDUNDANT_RESULT_TOOLS: Final = frozenset(
     {SETUP_PLAN, ADD_STEP, UPDATE_STEP, READ_PLAN, SUMMARIZE_STEP, CONTEXT_PRESSURE, PIN_STEP}
 )
 """Tools whose results only repeat what the plan and the history show."""

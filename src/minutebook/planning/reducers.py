@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.planning.events import (
-    PLANNING_TOOLS,
+    REDUNDANT_RESULT_TOOLS,
     AddHistorySteps,
     AddStep,
     AppendTurn,
@@ -49,7 +49,7 @@ _REQUIRED: Final = {
     Plan: ("the plan", "dispatch SetupPlan first"),
     TaskHistory: ("the task history", "dispatch SetupPlan or InitializeTaskHistory first"),
 }
-"""Slice → the `MissingSetting` error of a reducer that needs a value, if the slice is empty."""
+"""Slice → the arguments of `MissingSetting`, which a reducer raises if it needs a value and the slice is empty."""
 
 
 def reducer_of(*events: type, slice_type: type = TaskHistory, allows_empty: bool = False) -> Callable[[Reduce], Reduce]:
@@ -259,9 +259,9 @@ def _with_entry(histories: Histories, entry: ConversationEntry, position: int | 
     turn_id = latest.next_turn_id
     answered_call = next((call for call in latest.open_calls if call.call_id == entry.tool_call_id), None)
     if answered_call is None:
-        index, step_id, tool_name = len(histories) - 1, _current_step_id(latest), entry.tool_name
+        history_index, step_id, tool_name = len(histories) - 1, _current_step_id(latest), entry.tool_name
     else:
-        index, step_id, tool_name = (
+        history_index, step_id, tool_name = (
             answered_call.task,
             answered_call.step_id,
             entry.tool_name or answered_call.tool_name,
@@ -270,12 +270,14 @@ def _with_entry(histories: Histories, entry: ConversationEntry, position: int | 
     if entry.role is MessageRole.TOOL:
         open_calls = tuple(call for call in latest.open_calls if call is not answered_call)
     else:
-        open_calls = tuple(OpenCall(call.id, call.name, index, step_id, turn_id) for call in entry.tool_calls or ())
+        open_calls = tuple(
+            OpenCall(call.id, call.name, history_index, step_id, turn_id) for call in entry.tool_calls or ()
+        )
     histories = (*histories[:-1], replace(latest, next_turn_id=turn_id + 1, open_calls=open_calls))
-    history = _with_turn(histories[index], step_id, turn)
+    history = _with_turn(histories[history_index], step_id, turn)
     if answered_call is not None:
         history = _with_result_covered(history, answered_call, turn_id)
-    return (*histories[:index], history, *histories[index + 1 :])
+    return (*histories[:history_index], history, *histories[history_index + 1 :])
 
 
 def _existing_turn(histories: Sequence[TaskHistory], turn: Turn) -> Turn | None:
@@ -402,7 +404,7 @@ def _last_seen_turn(latest: TaskHistory) -> int:
     do not matter: the plan and the history show the same.
     """
     newest_turn_id = latest.next_turn_id - 1
-    open_turn_ids = [call.turn_id for call in latest.open_calls if call.tool_name not in PLANNING_TOOLS]
+    open_turn_ids = [call.turn_id for call in latest.open_calls if call.tool_name not in REDUNDANT_RESULT_TOOLS]
     return min([newest_turn_id, *(turn_id - 1 for turn_id in open_turn_ids)])
 
 

@@ -100,7 +100,7 @@ def repair(
 
     Messages that need no repair are returned as the same objects. Repairing the result again changes nothing. Use
     `keep_open` if more messages will follow: open calls at the end then get no placeholder results, and a result before
-    its call is an orphan. With `keep_parts`, parts of content that the provider may not have stay as they are.
+    its call is an orphan. With `keep_parts`, parts of content that the provider may not support stay as they are.
 
     Raises:
         InvalidMessage: an item of the list is not a message.

@@ -105,7 +105,7 @@ class Service:
         return self._policies[key]
 
     def info_of(self, model: str) -> ModelInfo:
-        """The model's context window and limits, cached. An unknown model has none, and no warning is shown for it."""
+        """The model's context window and limits, cached. An unknown model gets a small default, without a warning."""
         self._clear_outdated_caches()
         if model not in self._infos:
             with warnings.catch_warnings():

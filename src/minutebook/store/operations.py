@@ -70,10 +70,9 @@ class DocumentOperations:
         )
 
     async def requests_before(self, before: datetime, *, cursor: str | None = None, limit: int = 20) -> Page[Document]:
-        """A page of the minutes of all conversations that were created before a time.
+        """A page of the minutes of requests that were created before a time, of all conversations, oldest first.
 
-        Minutes are documents of kind `request`. SQLite and PostgreSQL return the oldest first. Redis reads
-        all minutes of the tenant, returns them in no order, and may return more than `limit`.
+        Minutes are documents of kind `request`.
 
         Raises:
             InvalidSetting: the time has no time zone.

@@ -20,6 +20,7 @@ class ClientOptions(TypedDict, total=False):
     base_url: str | None
     api_key: str | None
     options: Mapping[str, Any] | None
+    """Fields to add to the body of each request, such as `temperature`."""
     retry_policy: RetryPolicy | None
     telemetry: Telemetry | None
     counter: TokenCounter | None
@@ -31,7 +32,7 @@ class ClientAdapter(ProviderAdapter):
     client_class: ClassVar[str]
     """The name of the client's class in the package."""
     error_code_key: ClassVar[str] = "code"
-    """The key of an error body that holds its code."""
+    """The key under which the body of an error has its code."""
     stream_statuses: ClassVar[Mapping[str, int]] = {}
     """Error code → HTTP status for errors inside a stream, which have no status. Other codes are a 500."""
 

@@ -178,8 +178,8 @@ def run(
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - same
     entry_agent = spec.entry.name if spec.entry is not None and spec.entry.kind == "agent" else None
     first_agent = None if flow is not None else agent if agent is not None else entry_agent
-    # These are printed when they are complete: the answer of an agent with `produces`, the result of a flow, and every answer
-    # with --json or to a file or pipe. A rejected or interrupted answer must not be part of the output.
+    # Only text for a terminal is printed while it arrives. With `produces`, a flow, --json, a file or a pipe, the result is
+    # printed when it is complete: the output must not contain a rejected or interrupted answer.
     streams = (
         sys.stdout.isatty() and not is_json() and first_agent is not None and spec.agent(first_agent).produces is None
     )

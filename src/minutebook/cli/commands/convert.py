@@ -37,15 +37,15 @@ def command(
 ) -> int:
     """Write the conversations of the files in another format, one per line.
 
-    Data that the other format cannot express is lost; it is reported on stderr, by message. The exit code is 6 if a part of
-    a file was not understood.
+    Data that the other format cannot express is lost. What is lost from each message is reported on stderr. The exit code
+    is 6 if a part of a file was not understood.
 
     Example: minutebook convert ~/.claude/projects --to openai-chat -o sessions.jsonl
     """
     writer_of(format_named(to_format))
     if output is not None and output.exists() and not force:
         raise click.UsageError(f"{output} exists; --force replaces it.")
-    conversations = ConversationFiles(files, from_format, prints_meanwhile=output is None)
+    conversations = ConversationFiles(files, from_format, prints_during_progress=output is None)
     reports: list[dict[str, Any]] = []
     lines = _lines(conversations, to_format, reports)
     if output is None:

@@ -128,7 +128,7 @@ def check(database: Database) -> int:
     findings: list[dict[str, Any]] = [{"conversation": None, "problem": problem} for problem in file_problems]
     headers = list(database.conversations())
     total = sum(header.length - header.first for header in headers)
-    with count_progress("checking", total, prints_meanwhile=False) as advance:
+    with count_progress("checking", total, prints_during_progress=False) as advance:
         for header in headers:
             problems = conversation_problems(database, header.id, advance)
             findings += [{"conversation": header.id, "problem": problem} for problem in problems]
@@ -168,7 +168,7 @@ def encrypt(key_file: Path, url: str | None, tenant: str) -> None:  # noqa: ARG0
             "encrypt supports only SQLite files. Export the conversations, and import them with a key."
         )
     total = entry_count(require_file(path))
-    with InterruptibleRunner() as runner, count_progress("encrypting", total, prints_meanwhile=False) as advance:
+    with InterruptibleRunner() as runner, count_progress("encrypting", total, prints_during_progress=False) as advance:
         try:
             count = runner.run(encrypt_in_place(store, read_key(key_file), advance))
         finally:

@@ -72,7 +72,7 @@ def _run_client(
     messages: list[Any] = []
     sizes: list[tuple[int, int]] = []
     call_ids: list[str] = []
-    with count_progress("turns", turns, prints_meanwhile=False, min_total=1) as advance:
+    with count_progress("turns", turns, prints_during_progress=False, min_total=1) as advance:
         for message in session:
             if message["role"] == "assistant":
                 response = client.chat.completions.with_raw_response.create(

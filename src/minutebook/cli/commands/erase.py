@@ -104,7 +104,7 @@ def _erase_unused(database: Database, before: datetime) -> ErasureReceipt:
     """Erase the conversations that were not appended to since a time, each in its own transaction."""
     total = ErasureReceipt(str(uuid4()), datetime.now(UTC), 0, 0, 0, 0)
     unused = unused_conversations(list(database.conversations()), before)
-    with count_progress("deleting", len(unused), prints_meanwhile=False) as advance:
+    with count_progress("deleting", len(unused), prints_during_progress=False) as advance:
         for header in unused:
             with suppress(ConversationNotFound):  # erased with the conversation that it was forked from
                 if database.run(database.store.header(header.id)).version == header.version:

@@ -36,7 +36,7 @@ def command(conversation: str | None, export_all: bool, output: Path | None, url
         else:
             header = database.run(database.store.header(conversation))
             total = header.length - header.first
-        with count_progress("exporting", total, prints_meanwhile=output is None) as advance:
+        with count_progress("exporting", total, prints_during_progress=output is None) as advance:
             lines = _lines(database, conversation, advance)
             if output is None:
                 sys.stdout.flush()

@@ -167,7 +167,7 @@ def _trim(
     results: dict[str, TrimResult] = {}
     long = [header for header in headers if header.turns > older_than_turns]
     total = sum(header.length - header.first for header in long)
-    with count_progress("trimming" if write else "counting", total, prints_meanwhile=False) as advance:
+    with count_progress("trimming" if write else "counting", total, prints_during_progress=False) as advance:
 
         async def trim(header: ConversationHeader) -> TrimResult:
             with suppress(ConversationNotFound):  # erased meanwhile

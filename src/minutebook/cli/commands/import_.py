@@ -39,7 +39,7 @@ def command(database: Database, files: Sequence[InputFile], from_format: str | N
     Example: minutebook import log.jsonl --recipient alice
     """
     result = ImportResult()
-    conversations = ConversationFiles(files, from_format, prints_meanwhile=False)
+    conversations = ConversationFiles(files, from_format, prints_during_progress=False)
     importer = Importer(database, recipient, result)
     try:
         for file in files:

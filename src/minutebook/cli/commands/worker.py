@@ -26,7 +26,7 @@ _LOG: Final = logging.getLogger("minutebook.worker")
     "--db",
     "database_url",
     metavar="URL",
-    help="PostgreSQL URL, for the owner of the tables and not through pgbouncer. Example: --db postgresql://localhost/chat",
+    help="PostgreSQL URL. Its user must own the tables, and it must not point to pgbouncer. Example: --db postgresql://localhost/chat",
 )
 @count_option("--concurrency", default=2, help_text="Jobs at the same time. Example: --concurrency 4")
 @flag("--once", help_text="Stop when no job is due. Example: minutebook worker --once")
@@ -35,7 +35,7 @@ def command(config_file: Path | None, database_url: str | None, concurrency: int
     """Run the jobs that the service queues if `worker.enabled` is set: summarize the older turns of long conversations.
 
     Any number of workers may run. Each needs the configuration of the service: database, encryption key, worker.* and, for
-    `worker.summary_model`, upstream.*. A job that fails is tried again later, at most 8 times.
+    `worker.summary_model`, upstream.*. A job that fails is retried later, and run at most 8 times in all.
     Other workers take over the jobs of a worker that died. SIGTERM stops a worker.
 
     Example: minutebook worker --db postgresql://localhost/chat --concurrency 4

@@ -60,7 +60,7 @@ def _measures(result: PolicyResult) -> list[str]:
         f"{result.measure('names'):.1%}",
         f"{result.measure('quotes'):.1%}",
         f"{goal_recall(result):.0%}",
-        f"{len(result.dearer):,} (to {result.worst_ratio:.2f})" if result.dearer else "0",
+        f"{len(result.dearer):,} (up to {result.worst_ratio:.2f})" if result.dearer else "0",
     ]
 
 
@@ -82,7 +82,7 @@ def goal_recall(result: PolicyResult) -> float:
 def _legend(report: Report) -> str:
     lines = [
         "cost: relative to the full history with the prompt cache. re-reads: cost including reading missed lines again.",
-        "names, quotes: share of the names and lines used by the answers that the view contained.",
+        "names, quotes: an answer uses names and lines of earlier messages; the share of them that was in the view.",
         "goals: share of the requests, constraints and decisions that the view contained.",
         "dearer: sessions that cost more than the full history. window: tokens sent, relative to the budget.",
         "over: views above the budget. refused: calls whose essential messages exceed the budget.",

@@ -87,7 +87,7 @@ class PolicyBuilder:
             warnings.warn(SystemTooLong(tokens, self.max_tokens), stacklevel=4)
 
     @property
-    def view_tokens(self) -> int | None:
+    def max_view_tokens(self) -> int | None:
         """Maximum tokens of a view: the lowest limit of the policy and of its managers; None if there is none."""
         managers = managers_in(self.policy.manager)
         limits = [manager.limit for manager in managers if isinstance(manager, TokenBudgetManager)]

@@ -43,11 +43,15 @@ def check_program(program: t.Program, known: KnownNames) -> Scope:
     check_cycles(program, scope)
     check_unused_settings(program, scope)
     _check_unused(program, scope)
+    _check_shadowed(scope)
     return scope
 
 
 def _check_unused(program: t.Program, scope: Scope) -> None:
-    """Add a warning for each unused definition. Agents and flows can be run by name, so they are never unused."""
+    """Add a warning for each unused definition, or only one if the program has nothing to run.
+
+    Agents and flows can be run by name, so they are never unused.
+    """
     if not scope.tables["agent"] and not scope.tables["flow"] and scope.unnamed_agent is None:
         at = program.definitions[0].at if program.definitions else t.Position(1, 1)
         scope.collector.add("nothing-to-run", at, "the program defines no agent and no flow")
@@ -57,6 +61,10 @@ def _check_unused(program: t.Program, scope: Scope) -> None:
             is_default_policy = kind in {"retry", "timeout"} and name == DEFAULT
             if (kind, name) not in scope.used_definitions and not is_default_policy:
                 scope.collector.add("unused", node.name.at, f"nothing uses {kind} {name!r}")
+
+
+def _check_shadowed(scope: Scope) -> None:
+    """Add a warning for each flow with the name of a history strategy."""
     for name, node in scope.tables["flow"].items():
         if name in scope.known.histories or name == NO_STRATEGY:
             message = f"`history {name}` refers to the strategy, not to this flow; rename the flow"

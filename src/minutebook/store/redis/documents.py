@@ -1,9 +1,10 @@
 """Documents: checked in Python, then written by a script if the stored documents have not changed in between.
 
-The tenant's index has a claim for each document, which names its conversation and has a nonce. In a cluster the claim and
-the document may be on two servers, a process may die between writing them, and another process may write the same
-document. So a process that finds a claim without a document, and claims its id, first voids the old nonce in the
-conversation's keys. No document is written with a void claim.
+The tenant's index has a claim for each document: a nonce, and the conversation that has the document. In a cluster the
+claim and the document may be on different servers, so one script cannot write both. A process may die after it has written
+the claim, or write the document after another process has claimed the same id. So before a process replaces a claim that
+has no document, it stores with the old claim's conversation that the old nonce is void. No document is written with a void
+claim.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ BATCH: Final = 200
 """Number of documents that are read or released at a time."""
 _NONCE_CHARACTERS: Final = 32
 _KEY_BYTES: Final = 32
+"""Length of a document's key in the tenant's index, see `_index_key`."""
 
 
 class Owner(NamedTuple):
@@ -184,7 +186,7 @@ async def list_page(index: TenantIndex, query: DocumentQuery, at: datetime) -> P
 
 
 async def requests_before(index: TenantIndex, before: datetime, cursor: str | None, limit: int) -> Page[Document]:
-    """The minutes of all conversations that were created before a time, oldest first."""
+    """Minutes of requests that were created before a time, of all conversations, oldest first."""
     engine, after = index.engine, cursor_values(cursor, int, str)
     start = "-inf" if after is None else after[0]
     found: list[Document] = []
@@ -238,7 +240,7 @@ async def release_erased(index: TenantIndex, recipient: str) -> None:
     for start in range(0, len(members), BATCH):
         batch = members[start : start + BATCH]
         args: list[Value] = []
-        for member in batch:
+        for member in batch:  # the key of a document, then the id of its conversation
             owner = Owner(member[_KEY_BYTES:].decode(), recipient)
             args += [member[:_KEY_BYTES], owner.to_bytes()]
         await engine.run_script("release_document_ids", index.keys.document_index(), args)

@@ -37,7 +37,7 @@ class SqlBackend(Backend):
 
     The flags of `read` and `write` are hints. With `single_query`, PostgreSQL takes one round trip less. The others are for
     SQLite. `inline_ok`: the function touches few rows, so it may run in the event loop's thread. `cache_safe`: it changes no
-    header. `no_fsync`: a power cut may undo it.
+    header, so the cached headers stay valid. `no_fsync`: a power cut may undo it.
     """
 
     @abstractmethod
@@ -92,7 +92,7 @@ class SqlBackend(Backend):
         return await self._change(conversation, lambda tx, row: conversations.trim(tx, row, changes))
 
     async def fork(self, conversation: str, new_id: str, at: int | None) -> ConversationHeader:
-        """Fork a conversation. The time does not depend on its length."""
+        """Fork a conversation. A long one takes no more time than a short one."""
         return await self._change(conversation, lambda tx, row: conversations.fork(tx, row, new_id, at, self.now()))
 
     async def rewind(self, conversation: str, to: int, expected_version: int | None, reason: str) -> ConversationHeader:

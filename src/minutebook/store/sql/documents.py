@@ -162,7 +162,7 @@ async def list_page(tx: SqlTransaction, row: ConversationRow, query: DocumentQue
 
 
 async def requests_before(tx: SqlTransaction, before: datetime, cursor: str | None, limit: int) -> Page[Document]:
-    """The minutes of all conversations that were created before a time, oldest first."""
+    """Minutes of requests that were created before a time, of all conversations, oldest first."""
     after = cursor_values(cursor, int, str)
     where, values = "", [tx.tenant, microseconds(before)]
     if after is not None:

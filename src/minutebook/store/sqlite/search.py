@@ -3,7 +3,8 @@
 FTS5 writes several pages with every commit, so the tokens of a few entries wait in the table `pending_word`, in the same
 transaction as the entries, until there are enough of them for one write. A search reads both.
 
-FTS5 splits a row at spaces. Tokens are letters and digits or other characters than ASCII, so none of them is split.
+FTS5 splits a row at each ASCII character that is not a letter or digit. Tokens have no such characters, so only the spaces
+between them split a row.
 """
 
 from collections.abc import Iterable
@@ -54,7 +55,7 @@ def find_keys(db: apsw.Connection, query: IndexQuery, start: int, stop: int, lim
 
 
 def _may_match(query: IndexQuery, tokens: str) -> bool:
-    """Whether some tokens, with a space before and after each, have those that the query requires."""
+    """Whether a row has the tokens that the query requires. `tokens` has a space before and after each token of the row."""
 
     def has(term: IndexTerm) -> bool:
         return f" {term.token}{'' if term.is_prefix else ' '}" in tokens

@@ -206,7 +206,7 @@ class SearchContract:
             assert [hit.position for hit in (await store.search(query)).items] == positions, query
 
     @scenario
-    async def test_each_entry_of_one_append_is_compared(self, store: ConversationStore) -> None:
+    async def test_a_query_is_matched_against_each_entry_of_one_append(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("oak elm", "oak", "elm ash", *["pine"] * 60, "oak yew"))
 
         for query, positions in {

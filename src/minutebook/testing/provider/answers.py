@@ -261,9 +261,11 @@ class RequestHandler:
         return messages_problem(request.body, max_tokens_needed=request.path == MESSAGES)
 
     def _answer(self, request: ReceivedRequest) -> Reply:
-        cache = json.dumps([request.provider, request.model, request.body.get("prompt_cache_key")])
+        cache_key = json.dumps([request.provider, request.model, request.body.get("prompt_cache_key")])
         try:
-            measure = self._meter.measure(request.body, cache_key=cache, uses_marks=request.provider == "anthropic")
+            measure = self._meter.measure(
+                request.body, cache_key=cache_key, uses_cache_marks=request.provider == "anthropic"
+            )
         except RecursionError:
             return self._rejection(request, ScriptedFailure(400, "the body of the request is nested too deeply"))
         if problem := self._prompt_problem(request, measure):
@@ -281,7 +283,7 @@ class RequestHandler:
         answer = playback.next(request)
         if isinstance(answer, ScriptedFailure):
             return self._rejection(request, answer)
-        self._meter.add_to_cache(measure, cache_key=cache)
+        self._meter.add_to_cache(measure, cache_key=cache_key)
         self._thinking.add(answer)
         if answer.failure is not None and not request.body.get("stream"):
             return self._rejection(request, answer.failure)

@@ -47,13 +47,13 @@ class PromptMeter:
         self._counts: dict[str, int] = {}
         self._cached_digests: dict[str, set[str]] = {}
 
-    def measure(self, body: Mapping[str, Any], *, cache_key: str, uses_marks: bool) -> PromptMeasure:
-        """Measure a request. With `uses_marks`, only the part up to the last cache mark is cached, if the rules say so."""
+    def measure(self, body: Mapping[str, Any], *, cache_key: str, uses_cache_marks: bool) -> PromptMeasure:
+        """Measure a request. With `uses_cache_marks`, only the part up to the last cache mark is cached, if the rules say so."""
         items = prompt_items(body)
         texts = [canonical(item) for item in items]
         counts = [self._count(index, item, text) for index, (item, text) in enumerate(zip(items, texts, strict=True))]
         digests = prefix_digests(texts)
-        cacheable_count = _marked_item_count(body) if uses_marks and self._rules.marks_needed else len(items)
+        cacheable_count = _marked_item_count(body) if uses_cache_marks and self._rules.marks_needed else len(items)
         with self._lock:
             cached_digests = self._cached_digests.get(cache_key, set())
             shared = next(

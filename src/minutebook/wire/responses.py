@@ -27,6 +27,8 @@ _OUTPUT_TYPES: Final = frozenset({"function_call_output", "custom_tool_call_outp
 _MESSAGE_TYPES: Final = _CALL_TYPES | _OUTPUT_TYPES | {"message"}
 _ROLES: Final = frozenset({"user", "system", "developer", "assistant"})
 _CHAT_PARTS: Final = frozenset({"text", "image_url", "input_audio", "file", "refusal"})
+_ITEM_PART_STARTS: Final = ("input_", "output_", "summary_")
+"""What the types of parts begin with that the Responses API has and chat completions do not have."""
 
 
 def items_to_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
@@ -355,4 +357,9 @@ def _item_part(part: Any, direction: Literal["input", "output"]) -> dict[str, An
         return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}
     if part_type == "file" and isinstance(file, Mapping):
         return {"type": "input_file", **plain_copy(file)}
-    return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
+    document = part.get("document_url")
+    if part_type == "document_url" and isinstance(document, str):  # only Mistral has it
+        return {"type": "input_file", "file_data" if document.startswith("data:") else "file_url": document}
+    if str(part_type).startswith(_ITEM_PART_STARTS):
+        return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
+    return {"type": f"{direction}_text", "text": placeholder_part(part)["text"]}

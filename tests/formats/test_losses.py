@@ -3,7 +3,12 @@
 import json
 from typing import Any
 
+import pytest
+
 from minutebook.formats import Source, convert, read
+from minutebook.formats.registry import with_messages
+from minutebook.record.message import text_of
+from tests.formats.samples import SAMPLES
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 TOOL = {"type": "tool_use", "id": "call_1", "name": "look", "input": {}}
@@ -91,3 +96,72 @@ def test_a_local_shell_call_of_codex_has_its_output() -> None:
     assert (function["name"], json.loads(function["arguments"])) == ("local_shell", action)
     assert conversation.messages[2] == {"role": "tool", "tool_call_id": "c1", "content": "a.py"}
     assert list(map(str, source.skipped)) == ["line 5: is a line of the unknown type 'unheard_of'"]
+
+
+PDF = "data:application/pdf;base64,AAAA"
+MEDIA: list[dict[str, Any]] = [
+    {"type": "text", "text": "What is this?"},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    {"type": "file", "file": {"filename": "document.pdf", "file_data": PDF}},
+]
+AUDIO = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+
+
+def chat_with(*parts: dict[str, Any]) -> dict[str, Any]:
+    messages = [{"role": "user", "content": list(parts)}, {"role": "assistant", "content": "A cat."}]
+    return {"model": "gpt-5", "messages": messages}
+
+
+@pytest.mark.parametrize("target", ["gemini", "openai-responses", "anthropic"])
+def test_images_and_files_are_converted_and_come_back(target: str) -> None:
+    parts = [*MEDIA, AUDIO] if target == "gemini" else MEDIA
+
+    value, lost = converted(chat_with(*parts), target)
+    (again,) = read(json.dumps(value).encode(), target)
+
+    assert lost == ""
+    assert again.messages[0]["content"] == parts
+
+
+def test_a_document_of_mistral_is_a_file_for_responses_and_gemini() -> None:
+    request = chat_with({"type": "document_url", "document_url": PDF})
+
+    responses, _ = converted(request, "openai-responses")
+    gemini, _ = converted(request, "gemini")
+
+    assert responses["input"][0]["content"] == [{"type": "input_file", "file_data": PDF}]
+    assert gemini["contents"][0]["parts"] == [{"inlineData": {"mimeType": "application/pdf", "data": "AAAA"}}]
+
+
+@pytest.mark.parametrize("target", ["gemini", "openai-responses", "anthropic"])
+def test_a_part_without_a_counterpart_is_named_in_its_place(target: str) -> None:
+    value, lost = converted(chat_with({"type": "video_url", "video_url": {"url": "https://example.org/a"}}), target)
+
+    (again,) = read(json.dumps(value).encode(), target)
+
+    assert lost == "message 0: content (video_url)"
+    assert "video_url: left out" in text_of(again.messages[0])
+
+
+def test_parts_and_items_that_are_not_known_are_kept_in_a_responses_request() -> None:
+    items = [
+        {"type": "message", "role": "user", "content": [{"type": "input_video", "video": "a"}]},
+        {"type": "hologram", "data": 1},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A cat."}]},
+    ]
+    request = {"model": "gpt-5", "input": items}
+
+    (conversation,) = read(json.dumps(request).encode())
+
+    assert conversation.format == "openai-responses"
+    assert with_messages(conversation, conversation.items) == request
+
+
+def test_usage_of_codex_in_an_event_of_an_unknown_type_is_reported() -> None:
+    lines = SAMPLES["codex session"][1].replace(b'"token_count"', b'"token_counts"')
+    source = Source(lines)
+
+    (conversation,) = read(source)
+
+    assert not any(item.usage for item in conversation.items)
+    assert "has usage in an event of the unknown type 'token_counts'" in str(source.skipped[0])

@@ -198,12 +198,17 @@ class Importer:
 
         try:
             parent = source.branch_of and self._names.get((file, source.branch_of), source.branch_of)
-            if parent and (name := self._former_name(parent, entries)) and is_stored(name, []):
-                return name
+            if parent and source.branch_of:
+                own_name = self._free_name(source.branch_of, conversation.format.name)
+                former_names = [*self._family(parent), *self._family(own_name), *source.former_ids]
+                if (name := self._continued(former_names, entries)) and is_stored(name, []):
+                    return name
             for possible_name in names:
                 name = self._free_name(possible_name, conversation.format.name)
                 if is_stored(name, [parent] if parent else []):
                     return name
+            if (former_name := self._continued(source.former_ids, entries)) and is_stored(former_name, []):
+                return former_name
             shared_count = self.database.run(_shared_count(self.database.store, name, entries))
             if conversation.format in _OWN_FORMATS and not any(map(is_user, source.messages[:shared_count])):
                 self.result.refused.append(ConversationProblems(file, name, [_ID_TAKEN]))
@@ -218,21 +223,23 @@ class Importer:
         self.result.branched.append(ConversationProblems(file, family[-1], [problem]))
         return family[-1]
 
-    def _former_name(self, name: str, entries: Sequence[ConversationEntry]) -> str:
-        """The id of the conversation that had these messages before the file continued elsewhere; empty if there is none.
+    def _family(self, name: str) -> Iterator[str]:
+        """The ids of the stored conversations with the id, and of the branches that earlier imports added to it."""
+        names = (_branch_name(name.partition(_BRANCH_MARK)[0], number) for number in count(1))
+        return takewhile(lambda each: self.database.run(_length(self.database.store, each)) is not None, names)
 
-        When a session is rewound, its file has the messages that were imported before as a branch.
+    def _continued(self, names: Iterable[str], entries: Sequence[ConversationEntry]) -> str:
+        """The first of the stored conversations whose messages all begin this one; empty if there is none.
+
+        When a session is rewound, its file has the messages that were imported before as a branch. When a branch becomes
+        the current path, its messages were imported under the id of the branch.
         """
-        base, used_names = name.partition(_BRANCH_MARK)[0], set(self._names.values())
-        for number in count(1):
-            former_name = _branch_name(base, number)
-            length = self.database.run(_length(self.database.store, former_name))
-            if length is None:
-                return ""
-            is_same = length == self.database.run(_shared_count(self.database.store, former_name, entries))
-            if former_name not in used_names and length and is_same:
-                return former_name
-        raise AssertionError
+        store, run, used_names = self.database.store, self.database.run, set(self._names.values())
+        for name in names:
+            length = None if name in used_names else run(_length(store, name))
+            if length and length == run(_shared_count(store, name, entries)):
+                return name
+        return ""
 
     def _free_name(self, name: str, format_name: str) -> str:
         """The id to import under: the id in the file, prefixed with the format if a conversation of another format has it."""

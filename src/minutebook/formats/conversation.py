@@ -41,6 +41,8 @@ class SourceConversation:
     created_at: datetime | None = None
     branch_of: str | None = None
     """The id of the conversation that this one is a branch of. Both begin with the same messages."""
+    former_ids: tuple[str, ...] = ()
+    """The ids that the reader may have given the conversation when the file had fewer messages or another current branch."""
     folds: tuple[Fold, ...] = ()
     """The compactions that the program had made: what it sent instead of earlier messages."""
     format: str = ""
@@ -204,16 +206,23 @@ class Node:
     items: Sequence[SourceMessage]
 
 
-def branches(nodes: Mapping[str, Node], current: str | None) -> Iterator[tuple[str, list[SourceMessage]]]:
-    """The paths from the root to every leaf, that of `current` first, each with the id of its leaf."""
+def branches(
+    name: str, nodes: Mapping[str, Node], current: str | None
+) -> Iterator[tuple[dict[str, Any], list[SourceMessage]]]:
+    """The paths from the root to every leaf, that of `current` first, each with the ids of its conversation.
+
+    The conversation of `current` has the id `name`. The id of a branch ends with the id of its leaf.
+    """
     parents = {node.parent for node in nodes.values()}
     leaves = [node_id for node_id in nodes if node_id not in parents]
     current_leaf = current if current in nodes else (leaves[-1] if leaves else None)
-    for leaf in dict.fromkeys([current_leaf, *leaves]):
+    for index, leaf in enumerate(dict.fromkeys([current_leaf, *leaves])):
         path: list[Node] = []
         node = nodes.get(leaf or "")
         while node is not None and len(path) <= len(nodes):
             path.append(node)
             node = nodes.get(node.parent or "")
         if path:
-            yield path[0].id, [item for step in reversed(path) for item in step.items]
+            ids = tuple(f"{name}.{step.id}" for step in path)
+            facts = {"id": ids[0] if index else name, "branch_of": name if index else None, "former_ids": ids}
+            yield facts, [item for step in reversed(path) for item in step.items]

@@ -47,7 +47,7 @@ system message within the conversation."""
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _EMPTY_TEXT: Final = "[empty]"
 """Replaces empty and blank texts, which Anthropic rejects."""
-_FILE_NAME: Final = "document.pdf"
+FILE_NAME: Final = "document.pdf"
 """The name of a document without a title. Chat completions require one."""
 _VALID_CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
@@ -356,7 +356,7 @@ def _chat_part(block: Mapping[str, Any]) -> dict[str, Any]:
     if block_type == "image" and source_type in {"base64", "url"}:
         return {"type": "image_url", "image_url": {"url": _url(source)}}
     if block_type == "document" and source_type == "base64":
-        return {"type": "file", "file": {"filename": block.get("title") or _FILE_NAME, "file_data": _url(source)}}
+        return {"type": "file", "file": {"filename": block.get("title") or FILE_NAME, "file_data": _url(source)}}
     if block_type == "document" and source_type == "text":
         return _text(str(source.get("data", "")))
     return _text(json.dumps(plain_copy(block), ensure_ascii=False, separators=(",", ":")))
@@ -373,7 +373,7 @@ def _block(part: Mapping[str, Any]) -> dict[str, Any]:
         url = image.get("url", "") if isinstance(image, Mapping) else str(image)
         return {"type": "image", "source": _source(url), **cache_control}
     if part_type == "file" and isinstance(file, Mapping) and isinstance(file.get("file_data"), str):
-        title = {} if file.get("filename") in {None, _FILE_NAME} else {"title": file["filename"]}
+        title = {} if file.get("filename") in {None, FILE_NAME} else {"title": file["filename"]}
         source = _source(file["file_data"])
         if str(source.get("media_type")).startswith("image/"):
             return {"type": "image", "source": source, **cache_control}

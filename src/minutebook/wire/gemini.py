@@ -12,12 +12,16 @@ from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import Message, is_result, is_system, leading_system_count, plain_copy, role_of, text_of
+from minutebook.record.parts import placeholder_part
+from minutebook.wire.anthropic import FILE_NAME
 
 GEMINI_KEY: Final = "gemini_content"
 """Message key for an object with the original content: `parts`, the digest `of` the message when they were stored,
 `joined` if the message before is from the same content, and the content's other `fields`."""
 Part = Mapping[str, Any]
 _TEXT_KEYS: Final = frozenset({"text"})
+_AUDIO_TYPES: Final = {"audio/wav": "wav", "audio/mp3": "mp3"}
+"""Media types of audio → the formats that chat completions have."""
 
 
 def contents_to_messages(contents: Iterable[Any]) -> list[dict[str, Any]]:
@@ -177,8 +181,14 @@ def _chat_part(part: Part) -> dict[str, Any]:
         return {"type": "text", "text": str(part["text"])}
     media = data or file or {}
     media_type = str(media.get("mimeType") or media.get("mime_type") or "")
+    if data is not None and media_type in _AUDIO_TYPES:
+        audio = {"data": str(data.get("data", "")), "format": _AUDIO_TYPES[media_type]}
+        return {"type": "input_audio", "input_audio": audio}
+    data_url = f"data:{media_type};base64,{media.get('data', '')}"
     if data is not None and media_type.startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data.get('data', '')}"}}
+        return {"type": "image_url", "image_url": {"url": data_url}}
+    if data is not None and media_type == "application/pdf":
+        return {"type": "file", "file": {"filename": FILE_NAME, "file_data": data_url}}
     if file is not None and media_type.startswith("image/") and (uri := file.get("fileUri") or file.get("file_uri")):
         return {"type": "image_url", "image_url": {"url": str(uri)}}
     return {"type": "text", "text": json.dumps(plain_copy(part), ensure_ascii=False)}
@@ -243,11 +253,25 @@ def _function_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gemini_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    image = part.get("image_url")
-    url = image.get("url") if isinstance(image, Mapping) else None
-    if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
+    kind, audio = part.get("type"), part.get("input_audio")
+    text = part.get("text", part.get("refusal"))
+    if isinstance(text, str):
+        return {"text": text}
+    if isinstance(audio, Mapping) and isinstance(audio.get("data"), str):
+        return {"inlineData": {"mimeType": f"audio/{audio.get('format') or 'wav'}", "data": audio["data"]}}
+    url = _url(part)
+    if url is None:
+        return {"text": placeholder_part(part)["text"]}
+    if url.startswith("data:") and ";base64," in url:
         media_type, _, data = url.removeprefix("data:").partition(";base64,")
         return {"inlineData": {"mimeType": media_type, "data": data}}
-    if isinstance(url, str):
-        return {"fileData": {"mimeType": "image/*", "fileUri": url}}
-    return {"text": str(part.get("text") or "")}
+    return {"fileData": {"mimeType": "image/*" if kind == "image_url" else "application/pdf", "fileUri": url}}
+
+
+def _url(part: Mapping[str, Any]) -> str | None:
+    """The URL or data URL of an image or a document."""
+    kind = part.get("type")
+    value = part.get(str(kind)) if kind in {"image_url", "document_url", "file"} else None
+    fields = value if isinstance(value, Mapping) else {"url": value}
+    url = next((fields[key] for key in ("url", "file_data", "file_url") if key in fields), None)
+    return url if isinstance(url, str) else None

@@ -27,6 +27,8 @@ _OUTPUT_TYPES: Final = frozenset({"function_call_output", "custom_tool_call_outp
 _MESSAGE_TYPES: Final = _CALL_TYPES | _OUTPUT_TYPES | {"message"}
 _ROLES: Final = frozenset({"user", "system", "developer", "assistant"})
 _CHAT_PARTS: Final = frozenset({"text", "image_url", "input_audio", "file", "refusal"})
+_ITEM_PART_STARTS: Final = ("input_", "output_", "summary_")
+"""What the types of parts begin with that only the Responses API has."""
 
 
 def items_to_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
@@ -257,7 +259,8 @@ def _chat_part(part: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "refusal" and isinstance(part.get("refusal"), str):
         return {"type": "refusal", "refusal": part["refusal"]}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
-        detail = {"detail": part["detail"]} if isinstance(part.get("detail"), str) else {}
+        # "auto" is the default, which is written again.
+        detail = {"detail": part["detail"]} if isinstance(part.get("detail"), str) and part["detail"] != "auto" else {}
         return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
     if kind == "input_file" and any(isinstance(part.get(key), str) for key in ("file_data", "file_id")):
         file = {key: part[key] for key in ("file_data", "file_id", "filename") if isinstance(part.get(key), str)}
@@ -337,6 +340,11 @@ def _content_parts(message: Message) -> list[Any]:
     return [{"type": "text", "text": content or ""}]
 
 
+def is_item_part(kind: Any) -> bool:
+    """Whether a type of a content part is one that the Responses API has and chat completions do not have."""
+    return isinstance(kind, str) and kind.startswith(_ITEM_PART_STARTS) and kind not in _CHAT_PARTS
+
+
 def _item_part(part: Any, direction: Literal["input", "output"]) -> dict[str, Any]:
     """A part of a chat message as a part of a message item that is sent to the model or comes from it."""
     if not isinstance(part, Mapping):
@@ -348,6 +356,7 @@ def _item_part(part: Any, direction: Literal["input", "output"]) -> dict[str, An
     if part_type == "refusal" and direction == "output":
         return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
     image, file = part.get("image_url"), part.get("file")
+    image = {"url": image} if isinstance(image, str) else image  # other servers accept the URL alone
     # Answers have only text and refusals, and the Responses API does not support audio.
     if direction == "output" or part_type == "input_audio":
         return {"type": f"{direction}_text", "text": placeholder_part(part)["text"]}
@@ -355,4 +364,9 @@ def _item_part(part: Any, direction: Literal["input", "output"]) -> dict[str, An
         return {"type": "input_image", "image_url": image["url"], "detail": image.get("detail") or "auto"}
     if part_type == "file" and isinstance(file, Mapping):
         return {"type": "input_file", **plain_copy(file)}
-    return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
+    document = part.get("document_url")
+    if part_type == "document_url" and isinstance(document, str):  # only Mistral has it
+        return {"type": "input_file", "file_data" if document.startswith("data:") else "file_url": document}
+    if is_item_part(part_type):
+        return plain_copy(part)  # type: ignore[no-any-return]  # JSON in, JSON out
+    return {"type": f"{direction}_text", "text": placeholder_part(part)["text"]}

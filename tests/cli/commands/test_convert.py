@@ -189,3 +189,15 @@ def test_answers_of_a_claude_code_session_are_converted_without_anthropic_fields
     expected = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     assert json.loads(run("convert", path, "--to", "openai-chat").stdout)["messages"] == expected
     assert json.loads(run("convert", path, "--to", "openai-responses").stdout)["input"] == expected
+
+
+def test_import_names_a_bad_file_of_a_folder_and_imports_the_others(on: OnDatabase, projects: Path) -> None:
+    for name, content in (("empty.jsonl", b""), ("noise.json", b"\x00\xff" * 50), ("cut.json.gz", b"\x1f\x8b\x08\x00")):
+        (projects / name).write_bytes(content)
+
+    report = on("import", projects)
+
+    assert report.exit_code == 6, report.stderr
+    assert "imported 1 conversations with 4 messages" in report.stderr
+    assert all(f"skipped {projects / name}" in report.stderr for name in ("empty.jsonl", "noise.json", "cut.json.gz"))
+    assert len(rows(on("ls", "--json"))) == 1

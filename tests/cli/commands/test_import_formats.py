@@ -272,3 +272,43 @@ def test_a_session_whose_first_message_was_edited_becomes_another_conversation(o
         assert on("import", path).exit_code == 0
 
     assert (shown(on, "s-1"), shown(on, "s-1~2")) == (["First."], ["Second."])
+
+
+def chatgpt(*nodes: tuple[str, str, str], current: str) -> str:
+    """An export with nodes of (id, parent, role). Their text is their id."""
+    mapping = {"root": {"id": "root", "parent": None, "children": []}}
+    for name, parent, role in nodes:
+        message = {"id": name, "author": {"role": role}, "content": {"content_type": "text", "parts": [name]}}
+        mapping[name] = {"id": name, "parent": parent, "children": [], "message": message}  # type: ignore[dict-item]
+    return json.dumps([{"conversation_id": "c-1", "current_node": current, "mapping": mapping}])
+
+
+def test_a_branch_that_becomes_the_current_path_continues_under_its_id(on: OnDatabase, tmp_path: Path) -> None:
+    path = tmp_path / "conversations.json"
+    first = [("question", "root", "user"), ("yes", "question", "assistant"), ("no", "question", "assistant")]
+    grown = [*first, ("why", "no", "user"), ("because", "why", "assistant")]
+    reports = []
+    for text in (
+        chatgpt(*first, current="yes"),
+        *[chatgpt(*grown, current="because")] * 2,
+        chatgpt(*grown, ("thanks", "because", "user"), current="yes"),
+    ):
+        path.write_text(text)
+        reports.append(on("import", path, "--json"))
+
+    assert [report.exit_code for report in reports] == [0, 0, 0, 0]
+    assert {row["id"] for row in rows(on("ls", "--json"))} == {"c-1", "c-1.no"}
+    assert shown(on, "c-1") == ["question", "yes"]
+    assert shown(on, "c-1.no") == ["question", "no", "why", "because", "thanks"]
+    assert [json.loads(report.stdout)["messages"] for report in reports] == [4, 2, 0, 1]
+
+
+def test_a_branch_of_a_session_that_is_resumed_continues_under_its_id(on: OnDatabase, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    branched = [*CLAUDE_CODE[:-1], line(6, 5, "user", user("No.")), line(7, 5, "user", user("Yes."))]
+    for lines in (branched, [*branched, line(8, 6, "user", user("Really, no."))]):
+        path.write_bytes(as_lines(lines))
+        assert on("import", path).exit_code == 0
+
+    assert {row["id"] for row in rows(on("ls", "--json"))} == {"s-1", "s-1.u6"}
+    assert (shown(on, "s-1")[-1], shown(on, "s-1.u6")[-2:]) == ("Yes.", ["No.", "Really, no."])

@@ -100,7 +100,9 @@ def _conversations(
     source: Source, lines: Sequence[_Line], name: str, title: str | None
 ) -> Iterator[SourceConversation]:
     current = _current_path(lines)
-    yield _conversation(source, [line for line in lines if id(line) in current], name, title)
+    path = [line for line in lines if id(line) in current]
+    former_ids = tuple(f"{name}.{line.data.get('uuid')}" for line in reversed(path))
+    yield replace(_conversation(source, path, name, title), former_ids=former_ids)
     abandoned_lines = [line for line in lines if id(line) not in current]
     by_id = {str(line.data.get("uuid")): line for line in lines}
     branches: dict[str, list[_Line]] = {}

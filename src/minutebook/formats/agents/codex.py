@@ -107,8 +107,10 @@ def _add_line(source: Source, session: _Session, line: Mapping[str, Any], place:
     elif kind == "event_msg" and payload["type"] == "token_count" and payload.get("info"):
         info = payload["info"]
         if info.get("total_token_usage") != session.reported_total or session.reported_total is None:
-            session.usage.append((len(session.items), _usage(info.get("last_token_usage") or {})))
+            session.usage.append((len(session.items), _usage(info["last_token_usage"])))
         session.reported_total = info.get("total_token_usage")
+    elif kind == "event_msg" and "info" in payload and payload["type"] != "token_count":
+        source.skip(place, f"has usage in an event of the unknown type {payload['type']!r}")
     elif kind not in _OTHER_LINES and line.get("record_type") != "state":
         source.skip(place, f"is a line of the unknown type {kind!r}")
 

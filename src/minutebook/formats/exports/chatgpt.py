@@ -49,16 +49,15 @@ def _conversations(source: Source, value: Mapping[str, Any], place: str) -> Iter
     }
     own_id = value.get("conversation_id") or value.get("id")
     name = str(own_id or place)
-    for index, (leaf, path) in enumerate(branches(nodes, value.get("current_node"))):
+    for ids, path in branches(name, nodes, value.get("current_node")):
         items = list(_items(source, path))
         yield SourceConversation(
             items=items,
-            id=f"{name}.{leaf}" if index else name,
+            **ids,
             is_id_derived=not own_id,
             title=value.get("title"),
             model=next((item.model for item in reversed(items) if item.model), value.get("default_model_slug")),
             created_at=time_of(value.get("create_time")),
-            branch_of=name if index else None,
         )
 
 

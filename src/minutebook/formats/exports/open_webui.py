@@ -41,15 +41,14 @@ def _conversations(source: Source, value: Mapping[str, Any], place: str) -> Iter
         nodes[name] = Node(name, message.get("parentId") if isinstance(message, Mapping) else None, items)
     own_id = value.get("id") or chat.get("id")
     name = str(own_id or place)
-    for index, (leaf, items) in enumerate(branches(nodes, history.get("currentId"))):
+    for ids, items in branches(name, nodes, history.get("currentId")):
         yield SourceConversation(
             items=items,
-            id=f"{name}.{leaf}" if index else name,
+            **ids,
             is_id_derived=not own_id,
             title=value.get("title") or chat.get("title"),
             model=next(iter(chat.get("models") or ()), None),
             created_at=time_of(value.get("created_at")),
-            branch_of=name if index else None,
         )
 
 

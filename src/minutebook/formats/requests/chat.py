@@ -21,13 +21,13 @@ from minutebook.formats.malformed import shape_test
 from minutebook.formats.source import Source
 from minutebook.record.message import ROLES, Message, is_result, plain_copy, require_message, type_of
 from minutebook.wire.read import read_input
+from minutebook.wire.responses import is_item_part
 from minutebook.wire.write import FORMAT_KEYS
 
 _FOREIGN_PARTS: Final = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "mcp_tool_use", "image", "document"}
-    | {"input_text", "output_text", "input_image", "input_file", "summary_text"}
 )
-"""Types of parts that Anthropic's API or the Responses API has."""
+"""Types of parts that Anthropic's API has."""
 _FOREIGN_KEYS: Final = frozenset(
     {"system", "stop_sequences", "anthropic_version", "anthropic_beta", "mcp_servers", "context_management"}
     | {"contents", "systemInstruction", "system_instruction", "generationConfig", "max_output_tokens"}
@@ -62,7 +62,8 @@ def is_message(value: Any) -> bool:
 
 def _is_part(part: Mapping[str, Any]) -> bool:
     kind = part.get("type")
-    return isinstance(kind, str) and kind not in _FOREIGN_PARTS and not part.keys() & {"citations", "signature"}
+    is_foreign = kind in _FOREIGN_PARTS or is_item_part(kind)
+    return isinstance(kind, str) and not is_foreign and not part.keys() & {"citations", "signature"}
 
 
 def messages_of(value: Any) -> list[Any] | None:
@@ -195,7 +196,7 @@ def chat_message(message: Message) -> dict[str, Any]:
     return {key: plain_copy(value) for key, value in message.items() if key not in FORMAT_KEYS}
 
 
-def _with_text_results(messages: Iterable[Message]) -> Iterator[Message]:
+def with_text_results(messages: Iterable[Message]) -> Iterator[Message]:
     """The messages with the images and files of tool results in a user message after the results.
 
     Chat completions accept only text in a tool result.
@@ -218,7 +219,7 @@ def _with_text_results(messages: Iterable[Message]) -> Iterator[Message]:
 
 def write(conversation: SourceConversation) -> Any:
     is_chat = conversation.format == FORMAT.name
-    messages = list(map(chat_message, conversation.messages if is_chat else _with_text_results(conversation.messages)))
+    messages = list(map(chat_message, conversation.messages if is_chat else with_text_results(conversation.messages)))
     data = dict(conversation.data) or fact_fields(conversation)
     for name in ("body", "params"):
         if "custom_id" in data and isinstance(data.get(name), Mapping):

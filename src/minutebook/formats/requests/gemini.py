@@ -15,7 +15,13 @@ from minutebook.formats.conversation import (
     read_each,
 )
 from minutebook.formats.malformed import shape_test
-from minutebook.formats.requests.chat import fact_fields, facts_of, read_message_stream, without_messages
+from minutebook.formats.requests.chat import (
+    fact_fields,
+    facts_of,
+    read_message_stream,
+    with_text_results,
+    without_messages,
+)
 from minutebook.formats.source import Source
 from minutebook.record.message import leading_system_count, text_of
 from minutebook.wire.gemini import contents_to_messages, gemini_arguments, messages_to_contents, system_message
@@ -81,7 +87,8 @@ def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
 
 
 def write(conversation: SourceConversation) -> Any:
-    messages, data = conversation.messages, dict(conversation.data)
+    data, is_gemini = dict(conversation.data), conversation.format == FORMAT.name
+    messages = conversation.messages if is_gemini else list(with_text_results(conversation.messages))
     original = system_message(data.get("systemInstruction", data.get("system_instruction")))
     prompt = "\n\n".join(map(text_of, messages[: leading_system_count(messages)]))
     if data and (original["content"] if original else "") == prompt:

@@ -20,7 +20,7 @@ from minutebook.formats.messages import system, user
 from minutebook.formats.requests.chat import fact_fields, facts_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
 from minutebook.record.message import leading_system_count, text_of
-from minutebook.wire.responses import message_to_items
+from minutebook.wire.responses import is_item_part, item_type, message_to_items
 from minutebook.wire.write import responses_arguments
 
 _ITEM_TYPE_ENDINGS: Final = (
@@ -32,7 +32,6 @@ _ITEM_TYPE_ENDINGS: Final = (
     "compaction",
     "additional_tools",
 )
-_MESSAGE_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "input_file", "refusal", "summary_text"})
 _LIST_NAMES: Final = ("input", "items", "output", "data")
 
 
@@ -50,7 +49,7 @@ def is_item(value: Any) -> bool:
     if value.get("role") not in {"user", "assistant", "system", "developer"} or value.keys() & {"tool_calls", "parts"}:
         return False
     is_parts = isinstance(content, (list, tuple)) and all(
-        has_keys(part, "type") and part["type"] in _MESSAGE_PARTS for part in content
+        has_keys(part, "type") and (part["type"] == "refusal" or is_item_part(part["type"])) for part in content
     )
     return is_parts or isinstance(content, str) or "tools" in value
 
@@ -76,7 +75,12 @@ def matches(value: Any) -> bool:
         return is_item(value)
     name, items = named_items
     is_named = name in {"input", "output"} or (name == "data" and value.get("object") == "list") or name == "items"
-    return bool(items) and all(map(is_item, items)) and (is_named or any("type" in item for item in items))
+    if not items or not (is_named or any("type" in item for item in items)):
+        return False
+    # In a request or a response, items may have types that this version does not know.
+    return any(map(is_item, items)) and all(
+        is_item(item) or (is_named and item_type(item) not in {"", "message"}) for item in items
+    )
 
 
 def read(source: Source) -> Iterator[SourceConversation]:

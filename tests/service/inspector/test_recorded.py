@@ -1,6 +1,8 @@
 """Recorded requests are shown as their minutes describe them."""
 
 import asyncio
+from collections import OrderedDict
+from dataclasses import replace
 
 from minutebook import Conversation, MemoryStore, open_store
 from minutebook.service.inspector.policy import ReplayPolicy
@@ -69,3 +71,59 @@ def test_a_long_conversation_gets_its_figures_in_the_list_after_it_was_loaded(mo
     assert [item.cost for item in first.items] == [None, None]
     assert not first.is_complete
     assert all(item.cost > 0 and item.requests == 8 for item in last.items)
+
+
+def test_the_figures_of_a_long_conversation_that_grows_are_not_computed_at_every_change(monkeypatch):
+    monkeypatch.setattr(database, "MAX_LISTED", 3)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.005)
+    monkeypatch.setattr(database, "PAUSE_FACTOR", 1e9)
+
+    async def lists():
+        store = MemoryStore()
+        version = await store.append("a", entries_of(session(4)["messages"]), expected_version=0)
+        cache = OpenConversations()
+        source = StoreSource(store, ReplayPolicy(max_tokens=2_000), name="a", cache=cache)
+        found = await source.list(ListFilter())
+        while not found.is_complete:
+            await asyncio.sleep(0.005)
+            found = await source.list(ListFilter())
+        yield found.items[0]
+        await store.append("a", entries_of(session(5)["messages"][17:]), expected_version=version)
+        yield (await source.list(ListFilter())).items[0]
+        cache.summaries = OrderedDict((key, replace(known, next_at=0.0)) for key, known in cache.summaries.items())
+        while found.items[0].requests == 8:
+            await asyncio.sleep(0.005)
+            found = await source.list(ListFilter())
+        yield found.items[0]
+
+    async def read():
+        return [item async for item in lists()]
+
+    first, changed, later = asyncio.run(read())
+
+    assert (first.messages, first.requests) == (17, 8)
+    assert (changed.messages, changed.turns, changed.requests, changed.cost) == (21, 5, 8, first.cost)
+    assert (later.messages, later.requests) == (21, 10)
+
+
+def test_branches_and_origins_are_found_among_many_other_conversations(monkeypatch):
+    monkeypatch.setattr(database, "MAX_BRANCH_PAGES", 1)
+
+    async def read():
+        store = MemoryStore()
+        for name in ("old", "root"):
+            await store.append(name, entries_of(session(1)["messages"]), expected_version=0, recipient="r")
+        await store.fork("root", "child", at=2)
+        await store.fork("child", "grandchild", at=2)
+        source = StoreSource(store, ReplayPolicy(max_tokens=2_000), name="a", cache=OpenConversations())
+        found = await source.branches("child")
+        for number in range(201):
+            await store.append(f"new-{number}", entries_of(session(1)["messages"]), expected_version=0, recipient="r")
+        return found, await source.branches("grandchild")
+
+    found, among_many = asyncio.run(read())
+
+    assert found.is_complete
+    assert [(node.id, node.depth) for node in found.nodes] == [("root", 0), ("child", 1), ("grandchild", 2)]
+    assert not among_many.is_complete
+    assert [node.id for node in among_many.nodes] == ["root", "child", "grandchild"]

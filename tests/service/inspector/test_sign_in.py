@@ -153,7 +153,7 @@ def test_recorded_requests_are_shown_as_they_were_sent():
         series = http.get(f"{base}/series.json").json()
         page = http.get(base).text
 
-    assert series["length"] == [1, 3, 5]
+    assert len(series["sent"]) == 3
     assert series["messages"] == 6
     assert "Recorded requests." in page
 

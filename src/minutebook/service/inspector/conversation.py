@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from minutebook.history.curation import NoteStatus
 from minutebook.planning.plan import Plan
@@ -206,7 +206,7 @@ class InspectedConversation:
             totals[span.fate] += span.stop - span.start
             if span.is_change:
                 changes[span.fate] += span.stop - span.start
-        added = 0 if request.base is None else sum(part.is_added for part in request.base.parts)
+        added = 0 if request.base is None else len(request.base.added)
         return FateCounts(totals, changes, added)
 
     def since(self, request: InspectedRequest, position: int) -> int:
@@ -224,25 +224,12 @@ class InspectedConversation:
 
     def added(self, request: InspectedRequest, start: int, stop: int) -> list[SentPart]:
         """The messages that are not in the record and are sent before the positions from `start` to `stop`."""
-        if request.base is None:
-            return []
-        return [part for part in request.base.parts if part.is_added and start <= part.start < stop]
+        return [] if request.base is None else [part for part in request.base.added if start <= part.start < stop]
 
     def sent_part(self, request: InspectedRequest, position: int) -> SentPart | None:
         """The form in which a message is sent, if that is not its own."""
-        changed = self._changed_parts(request)
-        return changed.get(position)
+        return None if request.base is None else request.base.changed.get(position)
 
-    def _changed_parts(self, request: InspectedRequest) -> dict[int, SentPart]:
-        base = request.base
-        if base is None:
-            return {}
-        if self._changed is None or self._changed[0] is not base:
-            parts = {part.start: part for part in base.parts if part.message is not None and not part.is_added}
-            self._changed = base, parts
-        return self._changed[1]
-
-    _changed: tuple[Any, dict[int, SentPart]] | None = field(default=None, repr=False)
     _cached_spans: tuple[InspectedRequest, list[FateSpan]] | None = field(default=None, repr=False)
     lines: tuple[int, object] | None = field(default=None, repr=False)
     """The number of messages and their `LineIndex`, kept by `cards`."""

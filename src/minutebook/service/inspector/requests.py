@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from minutebook.history.cache_cost import TYPICAL_PRICES
@@ -47,7 +48,7 @@ def _start(run: FateRun) -> int:
     return run.start
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ViewBase:
     """What requests send of the first `length` messages of the record. Later messages are sent unchanged."""
 
@@ -56,6 +57,16 @@ class ViewBase:
     runs: tuple[FateRun, ...]
     """By start. Messages that are in no run are sent unchanged."""
     tokens: int
+
+    @cached_property
+    def added(self) -> tuple[SentPart, ...]:
+        """The messages that are not in the record."""
+        return tuple(part for part in self.parts if part.is_added)
+
+    @cached_property
+    def changed(self) -> dict[int, SentPart]:
+        """By position, the messages that are sent in another form."""
+        return {part.start: part for part in self.parts if part.message is not None and not part.is_added}
 
     def run_at(self, position: int) -> FateRun | None:
         """The run that contains a position; None if the message is sent unchanged."""
@@ -125,6 +136,8 @@ class InspectedRequest:
     @property
     def marks(self) -> tuple[str, ...]:
         """What happened at this request: `break`, `fold`, `refused`, `error`."""
+        if self.cache_break is None and not self.new_folds and self.refusal is None and self.problem is None:
+            return ()  # most requests
         events = {
             "break": self.cache_break is not None,
             "fold": bool(self.new_folds),

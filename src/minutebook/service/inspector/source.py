@@ -70,7 +70,9 @@ class ConversationList:
     """The value of `after` for the next page."""
     models: Sequence[str] = field(default_factory=list)
     is_complete: bool = True
-    """False while files are still being read."""
+    """False while figures are missing that a later list will have."""
+    is_reading: bool = False
+    """Whether files are still being read, so that conversations may be missing."""
     skipped: Sequence[str] = ()
     """Parts of files that were not understood."""
 
@@ -85,6 +87,15 @@ class BranchNode:
     """Messages that it has in common with its origin."""
     messages: int
     updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchTree:
+    """A conversation with its ancestors and descendants, each after its origin."""
+
+    nodes: Sequence[BranchNode]
+    is_complete: bool = True
+    """False if there are too many newer conversations to search all of them for branches."""
 
 
 class InspectorSource(Protocol):
@@ -122,8 +133,8 @@ class InspectorSource(Protocol):
         """
         ...
 
-    async def branches(self, conversation_id: str) -> Sequence["BranchNode"]:
-        """The conversation with all its ancestors and descendants that the caller may read, each after its origin.
+    async def branches(self, conversation_id: str) -> "BranchTree":
+        """The conversation with its ancestors and descendants that the caller may read, each after its origin.
 
         Raises:
             ConversationNotFound: as in `open`.

@@ -66,8 +66,10 @@ def strip_of(conversation: InspectedConversation) -> Strip:
         )  # fmt: skip
         points.append(f"{x + width / 2:.1f},{BASELINE - bucket[-1].record_tokens * scale:.1f}")
 
+    marked = [(request.number, marks) for request in requests if (marks := request.marks)]
+
     def places(mark: str) -> list[float]:
-        numbers = {(request.number - 1) // size * size for request in requests if mark in request.marks}
+        numbers = {(number - 1) // size * size for number, marks in marked if mark in marks}
         return [round(number * step, 2) for number in sorted(numbers)]
 
     return Strip(

@@ -12,5 +12,5 @@ LINK = PageLink("branches", "Branches", "b")
 @router.get("/branches")
 async def show_branches(request: Request, source: CurrentSource, data: CurrentConversation) -> Response:
     """The page."""
-    nodes = await source.branches(data.id)
-    return render(request, "branches.html", source=source, data=data, link=LINK, nodes=nodes)
+    tree = await source.branches(data.id)
+    return render(request, "branches.html", source=source, data=data, link=LINK, tree=tree)

@@ -124,21 +124,14 @@ async def download_message(data: CurrentConversation, position: Position) -> Res
 
 
 @router.get("/series.json")
-async def send_series(data: CurrentConversation) -> Response:
-    """The figures of all requests, for charts and for the slider."""
-    requests = list(data.requests)
+async def send_series(data: CurrentConversation, after: Annotated[int, Query(ge=0, le=100_000_000)] = 0) -> Response:
+    """The figures of the requests after a number, for the slider and the keys."""
+    is_complete, requests = data.is_complete, data.requests[after:]
     values: dict[str, Any] = {
-        "complete": data.is_complete,
+        "complete": is_complete,
         "messages": len(data.messages),
-        "length": [request.length for request in requests],
-        "record": [request.record_tokens for request in requests],
         "sent": [request.sent for request in requests],
-        "cached": [request.cached for request in requests],
-        "cost": [round(request.cost, 8) for request in requests],
-        "full_cost": [round(request.full_cost, 8) for request in requests],
-        "marks": {str(request.number): request.marks for request in requests if request.marks},
-        "at": [request.at.timestamp() if request.at else None for request in requests],
-        "dollars": data.pricing.is_known,
+        "marks": {str(request.number): marks for request in requests if (marks := request.marks)},
     }
     return JSONResponse(values, headers={**SECURITY_HEADERS, "cache-control": "no-store"})
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from minutebook.service.inspector.source import SORTS, ListFilter
-from minutebook.service.inspector.web import CurrentSource, is_fragment, render
+from minutebook.service.inspector.web import CurrentSource, inspector_of, is_fragment, render
 
 router = APIRouter()
 FILTERS = {"cut": "cuts", "fold": "folds", "refusal": "refusals", "error": "errors"}
@@ -33,6 +33,7 @@ async def show_conversations(
         q=q, model=model, min_cost=cost, has=frozenset(names), sort=sort if sort in SORTS else "recent", after=after
     )
     found = await source.list(query)
+    path = f"{inspector_of(request).root}/"
     template = "_conversations.html" if is_fragment(request) else "conversations.html"
     return render(
         request,
@@ -40,5 +41,7 @@ async def show_conversations(
         found=found,
         query=query,
         source=source,
+        here=f"{path}?after={after}" if after else path,
+        following=f"{path}?{request.url.include_query_params(after=found.next).query}",
         filters={name: FILTERS[name] for name in source.filters},
     )

@@ -96,7 +96,6 @@ def redacted(conversation: InspectedConversation, redaction: Redaction) -> Inspe
         series=series,
         source="",
         folds=[_fold(item, redaction) for item in conversation.folds],
-        _changed=None,
         _cached_spans=None,
         plan=None,
         lines=None,

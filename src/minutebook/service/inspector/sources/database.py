@@ -16,6 +16,7 @@ from minutebook.service.inspector.conversation import InspectedConversation, Ins
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, start_replay
 from minutebook.service.inspector.source import (
     BranchNode,
+    BranchTree,
     ConversationList,
     ConversationSummary,
     ListFilter,
@@ -31,11 +32,13 @@ MAX_OPEN: Final = 16
 MAX_SUMMARIES: Final = 5_000
 MAX_LISTED: Final = 2_000
 """Longer conversations are loaded in the background for the figures of the list."""
+PAUSE_FACTOR: Final = 20
+"""The figures of a long conversation are computed again after at least this many times the time that they took last."""
 LIST_SECONDS: Final = 0.3
 """How long a list may load conversations. The page asks again for the others."""
 WAIT_SECONDS: Final = 0.15
-MAX_BRANCH_HEADERS: Final = 2_000
-"""Conversations of a recipient that are read to find branches, the newest first."""
+MAX_BRANCH_PAGES: Final = 10
+"""Pages of 200 conversations of a recipient that are read to find branches, the newest first."""
 _PURGED: Final[Message] = {"role": "system", "content": "(purged by retention)"}
 
 
@@ -50,13 +53,24 @@ class _State:
     folds: tuple[tuple[str, bool], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownSummary:
+    """A row of the list."""
+
+    version: int
+    """That of the conversation when its figures were computed."""
+    summary: ConversationSummary
+    next_at: float
+    """From then on, as monotonic time, a long conversation that has changed is loaded again."""
+
+
 @dataclass(slots=True)
 class OpenConversations:
     """Conversations of stores that were opened, kept for the next request."""
 
     items: OrderedDict[tuple[str, str], tuple[_State, InspectedConversation]] = field(default_factory=OrderedDict)
-    summaries: OrderedDict[tuple[str, str], tuple[int, ConversationSummary]] = field(default_factory=OrderedDict)
-    """Rows of the list, with the versions of their conversations."""
+    summaries: OrderedDict[tuple[str, str], _KnownSummary] = field(default_factory=OrderedDict)
+    """Rows of the list."""
     tasks: dict[tuple[str, str], asyncio.Task[None]] = field(default_factory=dict)
     """Long conversations that are loaded for the list, at most one per tenant."""
 
@@ -67,8 +81,12 @@ class OpenConversations:
         self.items.move_to_end(key)
         return cached[1]
 
-    def put_summary(self, key: tuple[str, str], version: int, summary: ConversationSummary) -> None:
-        self.summaries[key] = version, summary
+    def put_summary(
+        self, key: tuple[str, str], version: int, summary: ConversationSummary, seconds: float = 0.0
+    ) -> None:
+        """Keep a row that was computed in that time."""
+        self.summaries[key] = _KnownSummary(version, summary, time.monotonic() + PAUSE_FACTOR * seconds)
+        self.summaries.move_to_end(key)
         while len(self.summaries) > MAX_SUMMARIES:
             self.summaries.popitem(last=False)
 
@@ -136,23 +154,27 @@ class StoreSource:
     async def _summary(self, header: ConversationHeader, deadline: float) -> ConversationSummary:
         """A row of the list: with all figures if they are known or the deadline allows to load the conversation.
 
-        Otherwise it is made from the first messages and the newest request. A long conversation is loaded in the
-        background, and a later list has its figures.
+        Otherwise it has the figures of an earlier version, or is made from the first messages and the newest request.
+        A long conversation is loaded in the background, and a later list has its figures.
         """
         is_live = header.status is not ConversationStatus.IDLE
         key = self._store.tenant, header.id
         known = self._cache.summaries.get(key)
-        if known is not None and known[0] == header.version:
-            return replace(known[1], is_live=is_live)
+        if known is not None and known.version == header.version:
+            return replace(known.summary, is_live=is_live)
         if header.length <= MAX_LISTED and time.monotonic() < deadline:
             conversation = await self.open(header.id)
             if conversation.is_complete:
                 summary = summary_of(conversation, header.updated_at)
                 self._cache.put_summary(key, header.version, summary)
                 return replace(summary, is_live=is_live)
-        if header.length > MAX_LISTED and all(tenant != key[0] for tenant, _ in self._cache.tasks):
+        is_due = known is None or time.monotonic() >= known.next_at
+        if header.length > MAX_LISTED and is_due and all(tenant != key[0] for tenant, _ in self._cache.tasks):
             task = self._cache.tasks[key] = asyncio.create_task(self._summarize(header))
             task.add_done_callback(lambda _: self._cache.tasks.pop(key))
+        if known is not None:
+            facts = {"messages": header.length, "turns": header.turns, "updated_at": header.updated_at}
+            return replace(known.summary, is_live=is_live, **facts)
         start = await self._store.load(header.id, since=header.first, limit=header.lead + 2)
         newest = (await self._store.documents(header.id, REQUEST_KIND, limit=1, newest_first=True)).items
         minutes: Mapping[str, Any] = newest[0].body if newest else {}
@@ -170,11 +192,13 @@ class StoreSource:
 
     async def _summarize(self, header: ConversationHeader) -> None:
         """Put all figures of a conversation into the cache. The conversation itself is not kept."""
+        started = time.monotonic()
         conversation = await self._load(header, await self._folds(header.id))
         while not conversation.is_complete:  # noqa: ASYNC110 - the event is that of a thread
             await asyncio.sleep(WAIT_SECONDS)
         summary = summary_of(conversation, header.updated_at)
-        self._cache.put_summary((self._store.tenant, header.id), header.version, summary)
+        seconds = time.monotonic() - started
+        self._cache.put_summary((self._store.tenant, header.id), header.version, summary, seconds)
 
     async def state(self, conversation_id: str) -> str:
         header = await self._header(conversation_id)
@@ -244,16 +268,20 @@ class StoreSource:
         plans, histories = plans_of(documents[0].body)
         return StoredPlan(plans[-1] if plans else None, histories) if plans or histories else None
 
-    async def branches(self, conversation_id: str) -> Sequence[BranchNode]:
-        recipient = (await self._header(conversation_id)).recipient  # a fork has the same
-        headers, cursor = dict[str, ConversationHeader](), None
-        while len(headers) < MAX_BRANCH_HEADERS:
-            page = await self._store.list(recipient=recipient, cursor=cursor, limit=200)
+    async def branches(self, conversation_id: str) -> BranchTree:
+        root = await self._header(conversation_id)
+        headers, cursor = {root.id: root}, None
+        while root.origin is not None and root.origin.conversation not in headers:
+            root = await self._header(root.origin.conversation)
+            headers[root.id] = root
+        # A fork is newer than its origin and has the same recipient.
+        for _ in range(MAX_BRANCH_PAGES):
+            page = await self._store.list(recipient=root.recipient, cursor=cursor, limit=200)
             headers |= {header.id: header for header in page.items}
             cursor = page.cursor
-            if cursor is None:
-                break
-        return branch_tree(headers, conversation_id)
+            if cursor is None or any(header.created_at < root.created_at for header in page.items):
+                return BranchTree(branch_tree(headers, conversation_id))
+        return BranchTree(branch_tree(headers, conversation_id), is_complete=False)
 
     async def undo_fold(self, conversation_id: str, fold_id: str) -> None:
         if self._undo is None:

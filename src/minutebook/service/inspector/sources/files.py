@@ -19,6 +19,7 @@ from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, 
 from minutebook.service.inspector.source import (
     SORTS,
     BranchNode,
+    BranchTree,
     ConversationList,
     ConversationSummary,
     ListFilter,
@@ -60,6 +61,7 @@ class FileSource:
         self._summaries: dict[str, ConversationSummary] = {}
         self._skipped: list[str] = []
         self._all_files_read = threading.Event()
+        self._has_all_figures = False
         self._cache: OrderedDict[str, InspectedConversation] = OrderedDict()
         self._kept: dict[str, InspectedConversation] = {}
         self._lock = threading.Lock()
@@ -83,10 +85,13 @@ class FileSource:
         finally:
             self._all_files_read.set()
         newest_first = sorted(self._summaries.values(), key=SORTS["recent"])
-        for summary in newest_first[:MAX_SUMMARIZED]:
-            conversation = self._load(summary.id)
-            replay(conversation, self._policy)
-            self._summaries[summary.id] = summary_of(conversation, summary.updated_at)
+        try:
+            for summary in newest_first[:MAX_SUMMARIZED]:
+                conversation = self._load(summary.id)
+                replay(conversation, self._policy)
+                self._summaries[summary.id] = summary_of(conversation, summary.updated_at)
+        finally:
+            self._has_all_figures = True
 
     def _add(self, path: Path, index: int, source: SourceConversation) -> InspectedConversation:
         conversation_id = hashlib.sha256(f"{path}\n{index}".encode()).hexdigest()[:12]
@@ -111,12 +116,14 @@ class FileSource:
         found.sort(key=SORTS.get(query.sort, SORTS["recent"]))
         page = found[query.after : query.after + PAGE_ROWS]
         following = query.after + PAGE_ROWS
+        has_figures = self._has_all_figures or bool(query.q) or all(summary.cost is not None for summary in page)
         return ConversationList(
             items=page,
             total=len(found),
             next=following if following < len(found) else None,
             models=models,
-            is_complete=self._all_files_read.is_set(),
+            is_complete=self._all_files_read.is_set() and has_figures,
+            is_reading=not self._all_files_read.is_set(),
             skipped=self._skipped[:20],
         )
 
@@ -167,10 +174,10 @@ class FileSource:
                 self._cache.popitem(last=False)
             return self._cache[conversation_id]
 
-    async def branches(self, conversation_id: str) -> Sequence[BranchNode]:
+    async def branches(self, conversation_id: str) -> BranchTree:
         """Files do not say which conversation another one is copied from."""
         conversation = await self.open(conversation_id)
-        return [BranchNode(id=conversation_id, depth=0, shared=0, messages=len(conversation.messages))]
+        return BranchTree([BranchNode(id=conversation_id, depth=0, shared=0, messages=len(conversation.messages))])
 
     async def undo_fold(self, conversation_id: str, fold_id: str) -> None:  # noqa: ARG002 - the source's interface
         raise RequestRefused(403, "Conversations of files cannot be changed.", "read_only")

@@ -3,8 +3,8 @@
 const KEYS = [
   ["← →", "request"], ["Shift ← →", "ten requests"], ["Home End", "first, last request"], ["[ ]", "cache break before, after"],
   ["{ }", "fold before, after"], ["j k", "message"], ["J K", "turn"], ["Enter", "open or close a message"], ["o", "open all alike"],
-  ["f", "only what changed"], ["1 2 3", "lane"], ["u", "next use of the message"], ["p", "its call or result"], ["c", "copy link"],
-  ["g and a letter", "pages"], ["/", "search"], ["t", "light or dark"], ["Esc", "back"], ["?", "this list"],
+  ["f", "only what changed"], ["1 2 3", "lane"], ["u", "next use of the message"], ["p", "its call or result"], ["d", "difference to the request before"], ["c", "copy link"],
+  ["/", "search"], ["t", "light or dark"], ["Esc", "back"], ["?", "this list"],
 ];
 
 function toggleTheme() {
@@ -21,7 +21,8 @@ function showKeys() {
     title.id = "keys-title";
     title.textContent = "Keys";
     const list = document.createElement("dl");
-    for (const [key, what] of KEYS) {
+    const pages = [...document.querySelectorAll("nav.tabs a[data-key]")].map((link) => [`g ${link.dataset.key}`, `page: ${link.firstChild.textContent.trim()}`]);
+    for (const [key, what] of [...KEYS, ...pages]) {
       const term = document.createElement("dt");
       const code = document.createElement("kbd");
       code.textContent = key;

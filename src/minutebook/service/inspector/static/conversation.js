@@ -15,10 +15,18 @@
     else document.documentElement.style.removeProperty("--deck");
   }).observe(document.getElementById("deck"));
 
-  async function series() {
-    if (!state.series) state.series = await (await fetch(`${url}/series.json`)).json();
-    return state.series;
+  // The figures of all requests. The server is asked only for those that are not here yet, one time after the other.
+  let reading = Promise.resolve();
+  function readSeries() {
+    const read = async () => {
+      const { sent, marks } = state.series ?? { sent: [], marks: {} };
+      const added = await (await fetch(`${url}/series.json?after=${sent.length}`)).json();
+      state.series = { ...added, sent: sent.concat(added.sent), marks: { ...marks, ...added.marks } };
+      return state.series;
+    };
+    return reading = reading.then(read, read);
   }
+  async function series() { return state.series ?? readSeries(); }
 
   // While dragging, only the marker and the figures move.
   function preview(r) {
@@ -231,17 +239,18 @@
 
   // The conversation grows: by its replay, or because it is live.
   async function grow() {
-    const data = await (await fetch(`${url}/series.json`)).json();
+    const data = await readSeries();
     const added = data.sent.length - state.total;
     const isFollowing = state.follow || !state.r;
-    state.series = data;
     state.total = data.sent.length;
     if (data.messages > rows.length) rows.extend(data.messages);
     if (added) {
       if (isFollowing) state.r = state.total; else if (page.dataset.live) offerNewest(added);
       const box = document.createElement("template");
       box.innerHTML = await (await fetch(`${url}/strip?r=${state.r}`, { headers: { "HX-Request": "true" } })).text();
+      const focused = document.activeElement?.id;
       for (const id of ["strip", "money"]) document.getElementById(id).replaceWith(box.content.getElementById(id));
+      if (focused === "slider") document.getElementById("slider").focus();
       document.getElementById("thumb").max = state.total;
       await htmx.ajax("GET", `${url}/request?r=${state.r}`, { target: "#figures", swap: "outerHTML" });
       preview(state.r);
@@ -269,7 +278,10 @@
   }
 
   if (page.dataset.complete !== "yes") {
-    const again = async () => { if (!await grow()) setTimeout(again, 700); };
+    const again = async () => {
+      const started = performance.now();
+      if (!await grow()) setTimeout(again, Math.max(700, 5 * (performance.now() - started)));
+    };
     again();
   }
   if (page.dataset.live) {

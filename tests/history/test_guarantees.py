@@ -83,6 +83,18 @@ def test_an_over_large_view_is_cut_down_or_refused():
         view_of([user("word " * 300)], Manager(list), max_tokens=100)
 
 
+def test_a_user_message_that_a_manager_adds_is_not_the_newest_request():
+    chat = [*CHAT, call_message("c9"), result_message("c9", "word " * 400)]
+    reminder = user("Remember the rules. " * 5)
+    add_reminder = Manager(lambda messages: [*messages[:-2], reminder, *messages[-2:]])
+
+    view = view_of(chat, add_reminder, max_tokens=120)
+
+    assert violations(view) == [Guarantee.FITS]
+    assert user("now") in view.curated
+    assert reminder not in view.curated
+
+
 def test_a_manager_whose_own_limits_are_met_must_send_the_record():
     class Careless(TokenBudgetManager):
         __slots__ = ()

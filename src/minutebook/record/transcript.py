@@ -61,7 +61,7 @@ class Transcript(Sequence[Message]):
         self.exchange_starts: list[int] = []
         """Index of the first message of each exchange."""
         self.turn_starts: list[int] = []
-        """Indexes of the user messages, one per turn."""
+        """Indexes of the user messages, one per turn. Messages that a manager has added do not count."""
         self.result_indexes: list[int] = []
         """Indexes of the tool results."""
         self._pins: frozenset[int] = frozenset()
@@ -141,7 +141,8 @@ class Transcript(Sequence[Message]):
             if self.exchange_starts and self.exchange_starts[-1] == self._pairing.start:
                 return
         elif role == "user" and not has_fold_kind(message):
-            self.turn_starts.append(index)
+            if not self._is_view or self._origins is None or self._origins[index] is not None:
+                self.turn_starts.append(index)
         elif role in SYSTEM_ROLES and self.leading_system_count == index:
             self.leading_system_count += 1
             if self.system_prompt_count == index and self._is_system_prompt(index, message):

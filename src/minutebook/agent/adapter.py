@@ -63,7 +63,7 @@ class ProviderAdapter(ABC):
         self.telemetry: Telemetry = telemetry or Telemetry()
         self.counter = counter or counter_for(model)
         """Counts the tokens of a `conversation` given as a list. Without a `conversation`, it is used if the history manager has
-        no counter of its own."""
+        no counter."""
 
     @property
     def native_output(self) -> bool:

@@ -59,7 +59,8 @@ def html_page(report: Report) -> str:
         f"<h1>History policies on {report.sessions:,} sessions</h1>"
         f'<p class="soft">{report.messages:,} messages, a budget of {report.budget:,} tokens. Costs are relative to sending the '
         "full history with the prompt cache. A recorded answer uses names and lines of earlier messages; recall is the share of "
-        "them that was in the view. Dearer sessions cost more than their full history. ★: no other policy is cheaper and keeps as much.</p>"
+        "them that was in the view. Dearer sessions cost more than their full history. ★: no other policy is cheaper and keeps "
+        "as much.</p>"
         f'<div class="plots">{_plot(report, "names", pareto)}{_plot(report, "quotes", pareto)}</div>'
         f"{measures}{_indistinguishable_policies(report)}<h2>Views</h2>{view_counts}"
         '<p class="soft">window: tokens sent, relative to the budget. cuts: views that are not the previous one with messages '

@@ -199,3 +199,18 @@ def test_a_reasoning_item_alone_is_refused_and_never_becomes_text(alone):
             chat.append(alone)
 
         assert len(chat) == 1
+
+
+def test_an_anthropic_view_with_an_image_in_a_tool_result_is_accepted_by_chat_completions(provider, openai_client):
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    chat = Conversation(provider="anthropic")
+    chat.append("Find my order.")
+    chat.append(
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "find_order", "input": {}}]},
+        {"role": "user", "content": [{**RESULT, "content": [image, {"type": "text", "text": "a scan"}]}]},
+    )
+    view = chat.view()
+    openai_client.chat.completions.create(model="m", **view.openai())
+
+    assert provider.problems == []
+    assert image in view.anthropic()["messages"][-1]["content"][0]["content"]

@@ -679,3 +679,22 @@ def test_the_error_of_a_missing_result_says_what_to_do_with_a_conversation():
         chat.append("hello?")
 
     assert "Transcript(" not in str(caught.value)
+
+
+def test_empty_text_is_refused_and_nothing_is_stored():
+    chat = Conversation("orders")
+    with pytest.raises(InvalidMessage, match="message is an empty text"):
+        chat.append("Hello.", "")
+
+    assert list(chat) == []
+
+
+def test_a_position_outside_of_a_view_is_refused_with_the_positions_of_the_view():
+    chat = Conversation("orders", system="Be brief.")
+    chat.append("Hello.")
+    view = chat.view()
+    for position in (2, -3):
+        with pytest.raises(InvalidSetting, match=f"position={position}: expected 0 to 1"):
+            view[position]
+
+    assert view[-1].index == 1

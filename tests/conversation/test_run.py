@@ -6,6 +6,7 @@ import os
 import signal
 from contextlib import aclosing
 from importlib import import_module
+from itertools import pairwise
 from threading import Event
 
 import pytest
@@ -95,6 +96,26 @@ def test_every_message_and_every_request_of_a_run_is_stored():
         assert sum(request.usage.total_tokens for request in requests) == response.usage.total_tokens
         assert response.view.number == 3
         assert chat.view().number == 4
+
+
+def test_the_tokens_of_tools_are_subtracted_from_the_budget_before_the_manager_cuts(caplog):
+    def find_document(number: int) -> str:
+        return f"Document {number}: " + "text " * 10
+
+    find_document.__doc__ = "Find a document. " + "It has a long description. " * 20
+
+    steps = [call("find_document", number=number) for number in range(40)]
+    with (
+        LoopbackProvider(ScriptedModel(*steps, say("Done."))) as provider,
+        adapter_for(provider) as adapter,
+    ):
+        chat = Conversation("orders", max_tokens=800)
+        chat.run(adapter, "Find all documents.", tools=[find_document])
+
+        requests = [request.messages for request in provider.requests]
+        cuts = sum(later[: len(earlier)] != earlier for earlier, later in pairwise(requests))
+    assert "repaired" not in caplog.text
+    assert cuts < 8
 
 
 def test_the_next_run_continues_the_conversation(store):

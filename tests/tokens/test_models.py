@@ -128,6 +128,14 @@ def test_room_is_the_window_without_the_answer():
     assert ModelInfo("m", max_input_tokens=900).room() == 900
 
 
+def test_every_known_model_has_room_for_a_request():
+    models = list(known_models({}))
+
+    assert len(models) > 1_000
+    assert [model.name for model in models if model.room() < model.max_input_tokens // 2 - 1] == []
+    assert model_info("gpt-4").room() == 4_096
+
+
 @pytest.mark.parametrize(
     "wrong", [{"max_input_tokens": 0}, {"max_output_tokens": -5}, {"own": {"gpt-4o": {"window": 5}}}], ids=str
 )

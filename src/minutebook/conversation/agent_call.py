@@ -79,7 +79,7 @@ class RunRecord(ModelCall):
     ) -> None:
         """`first_entries` are at the end of the source and not stored yet; they are stored with the first save."""
         super().__init__(store, settings, source=source)
-        manager = self._manager if settings.fails_open else settings.policy.manager
+        manager = self._manager if settings.fails_open else self._manager.inner
         self.manager: HistoryManager = manager if settings.policy.mode == "on" else PassthroughManager()
         """The manager of the run. In shadow mode it leaves nothing out: what would be pruned is only computed."""
         self.version, self.last_request = version, last_request

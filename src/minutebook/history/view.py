@@ -57,8 +57,13 @@ class View:
         return openai_messages(self.curated)
 
     def openai(self) -> dict[str, Any]:
-        """Keyword arguments for `client.chat.completions.create`: `messages`."""
-        return {"messages": openai_messages(self.curated)}
+        """Keyword arguments for `client.chat.completions.create`: `messages`.
+
+        A view of another provider is repaired where OpenAI would reject it, as `anthropic` does.
+        """
+        if self.provider == "openai":
+            return {"messages": openai_messages(self.curated)}
+        return {"messages": openai_messages(repair(self.curated, provider="openai").messages)}
 
     def anthropic(self) -> dict[str, Any]:
         """Keyword arguments for `client.messages.create`: `messages`, and `system` if there is a system message.
@@ -92,9 +97,12 @@ class View:
         """What the view does with the message at a position of the record, and why.
 
         Raises:
-            IndexError: the record has no such message.
+            InvalidSetting: the record had no such message.
         """
-        index = range(self.length - self.offset)[position] + self.offset
+        if not -len(self) <= position < len(self):
+            last = f"0 to {len(self) - 1}" if len(self) else "no position"
+            raise InvalidSetting("position", position, f"{last}: the view is of {len(self):,} messages")
+        index = range(len(self))[position] + self.offset
         return next(line for line in self.explain().lines if line.index == index)
 
     def __getitem__(self, position: int) -> ExplanationLine:

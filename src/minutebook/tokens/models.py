@@ -83,13 +83,14 @@ class ModelInfo:
         return self.source != DEFAULT_SOURCE
 
     def room(self, *, reply_tokens: int | None = None) -> int:
-        """Maximum tokens of a request if `reply_tokens` are reserved for the answer. Default: the output limit.
+        """Maximum tokens of a request if `reply_tokens` are reserved for the answer.
 
+        Default: the output limit, but at most half of the context window, because many models have the same limit for both.
         Nothing is reserved if `context_tokens` is unknown.
         """
         if self.context_tokens is None:
             return self.max_input_tokens
-        reserved = self.max_output_tokens if reply_tokens is None else reply_tokens
+        reserved = min(self.max_output_tokens, self.context_tokens // 2) if reply_tokens is None else reply_tokens
         return max(1, min(self.max_input_tokens, self.context_tokens - reserved))
 
     @classmethod

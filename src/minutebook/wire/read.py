@@ -66,7 +66,7 @@ def read(client_input: Any) -> list[Message]:
     API are converted.
 
     Raises:
-        InvalidMessage: the input, or one of its messages, has an unknown format.
+        InvalidMessage: the input is empty text, or it or one of its messages has an unknown format.
     """
     return read_input(client_input).messages
 
@@ -76,9 +76,11 @@ def read_input(client_input: Any) -> ClientInput:
     """Like `read`, with the usage, the model and the finish reason if the input is a response object.
 
     Raises:
-        InvalidMessage: the input, or one of its messages, has an unknown format.
+        InvalidMessage: the input is empty text, or it or one of its messages has an unknown format.
     """
     if isinstance(client_input, str):
+        if not client_input:
+            raise InvalidMessage("", "is an empty text; expected the text of a user message")
         return ClientInput([{"role": "user", "content": client_input}])
     value = _json_data(client_input)
     if isinstance(value, Mapping):

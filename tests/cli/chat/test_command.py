@@ -293,6 +293,18 @@ def test_what_the_provider_says_of_a_failure_is_one_line(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("state")
+def test_without_max_tokens_a_chat_fits_the_window_of_its_model(run: Run) -> None:
+    with LoopbackProvider(ScriptedModel(otherwise="An answer. " * 300), max_context_tokens=8_192) as provider:
+        for number in range(9):
+            arguments = ["--continue"] if number else ["-m", "gpt-4"]
+            result = run("chat", *arguments, "--base-url", provider.base_url, f"Question {number}?")
+            assert (result.exit_code, result.stderr) == (0, "")
+
+        assert provider.problems == []
+        assert len(provider.requests[-1].messages) < 17
+
+
+@pytest.mark.usefixtures("state")
 def test_what_cannot_fit_is_said(run: Run) -> None:
     with LoopbackProvider(ScriptedModel()) as provider:
         result = run(*ask(provider, "word " * 100, "--max-tokens", "50"))

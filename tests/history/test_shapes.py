@@ -54,7 +54,19 @@ FOREIGN_PARTS = [
     {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zz4="}},
     {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
     {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}},
+    {"type": "image", "source": {"type": "base64", "media_type": "image/tiff", "data": "SUkqAA=="}},
+    {"type": "image", "source": {"type": "base64"}},
+    {"type": "image", "source": {}},
+    {"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "SGk="}},
+    {"type": "search_result"},
+    {"type": "container_upload"},
+    {"type": "tool_reference", "tool_name": "read"},
+    {"type": "redacted_thinking"},
+    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+    {"type": "input_audio", "input_audio": {"data": "UklGRg=="}},
     {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    {"type": "file", "file": {"file_url": "https://example.com/a.pdf"}},
     {"type": "file", "file": {"file_id": "file_1"}},
     {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
     {"type": "refusal", "refusal": "No."},
@@ -335,3 +347,15 @@ def test_a_lone_surrogate_in_a_tool_result_fails_neither_this_run_nor_the_next(a
         assert (first.text, second.text, provider.problems) == ("Done.", "Again.", [])
     assert [message["content"] for message in second.conversation if message["role"] == "tool"] == [SURROGATE]
     assert [violation.detail for violation in second.view.violations] == ["message 3: bad text: replaced"]
+
+
+def test_an_image_in_a_tool_result_of_a_view_for_anthropic_is_replaced_for_chat():
+    image = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+    call_block = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    result_block = {"type": "tool_result", "tool_use_id": "t1", "content": [image]}
+    messages = [USER, {"role": "assistant", "content": [call_block]}, {"role": "user", "content": [result_block]}]
+
+    view = view_of(messages, provider="anthropic")
+
+    assert view.anthropic()["messages"] == messages
+    assert chat_problem({"model": "m", **view.openai()}) is None

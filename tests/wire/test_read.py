@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from minutebook import Conversation, Transcript, check, view_of
 from minutebook.errors import InvalidMessage
+from minutebook.record import FindingKind, repair
 from minutebook.wire import entry_from_json, entry_to_json, entry_to_provider_message, provider_message_to_entry
 from minutebook.wire.read import read, read_input
 from minutebook.wire.write import anthropic_arguments, encodable_copy, openai_messages, responses_arguments
@@ -67,7 +68,9 @@ def test_chat_messages_are_not_changed_or_copied(chat):
 def test_what_was_read_is_valid_in_every_format(given_messages):
     chat = read(given_messages)
 
-    assert check(chat) == []
+    # Chat has no images in tool results, so a view replaces them.
+    assert {finding.kind for finding in check(chat)} <= {FindingKind.BAD_PART}
+    assert check(repair(chat).messages) == []
     assert all(set(message) <= {"role", "content", "tool_calls", "tool_call_id"} for message in openai_messages(chat))
 
 

@@ -59,11 +59,9 @@ class View:
     def openai(self) -> dict[str, Any]:
         """Keyword arguments for `client.chat.completions.create`: `messages`.
 
-        A view of another provider is repaired where OpenAI would reject it, as `anthropic` does.
+        A view for Anthropic is repaired where OpenAI would reject it: a tool result there may have images, for example.
         """
-        if self.provider == "openai":
-            return {"messages": openai_messages(self.curated)}
-        return {"messages": openai_messages(repair(self.curated, provider="openai").messages)}
+        return {"messages": openai_messages(self._messages_for("openai"))}
 
     def anthropic(self) -> dict[str, Any]:
         """Keyword arguments for `client.messages.create`: `messages`, and `system` if there is a system message.
@@ -71,9 +69,11 @@ class View:
         A view of another provider is repaired where Anthropic would reject it. `view(provider="anthropic")` makes these
         repairs before it counts tokens, and reports them in `violations`.
         """
-        if self.provider == "anthropic":
-            return anthropic_arguments(self.curated)
-        return anthropic_arguments(repair(self.curated, provider="anthropic").messages)
+        return anthropic_arguments(self._messages_for("anthropic"))
+
+    def _messages_for(self, provider: Provider) -> Sequence[Message]:
+        is_valid = provider == self.provider or (provider == "openai" and self.provider != "anthropic")
+        return self.curated if is_valid else repair(self.curated, provider=provider).messages
 
     def responses(self) -> dict[str, Any]:
         """Keyword arguments for `client.responses.create`: `input`, and `instructions` if there is a system message."""

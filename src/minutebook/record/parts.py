@@ -20,11 +20,34 @@ _OPENAI_PARTS: Final[dict[str, frozenset[str]]] = {
 """Types of parts by role in chat completions. Messages of other roles have only text."""
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
 """Types of parts that become text blocks for Anthropic."""
-_ANTHROPIC_MEDIA: Final = frozenset({"image", "image_url", "document", "file", "search_result", "tool_reference"})
+_ANTHROPIC_MEDIA: Final = frozenset({"image", "image_url", "document", "file", "search_result"})
 _ANTHROPIC_USER_PARTS: Final = _ANTHROPIC_MEDIA | {"container_upload"}
+_ANTHROPIC_RESULT_PARTS: Final = _ANTHROPIC_MEDIA | {"tool_reference"}
 _ANTHROPIC_ASSISTANT_PARTS: Final = frozenset({"thinking", "redacted_thinking"})
+_ANTHROPIC_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "search_result": ("source", "title", "content"),
+    "container_upload": ("file_id",),
+    "thinking": ("thinking", "signature"),
+    "redacted_thinking": ("data",),
+}
+"""The fields that Anthropic requires in parts of these types."""
+_ANTHROPIC_SOURCES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "image": {"base64": ("data",), "url": ("url",), "file": ("file_id",)},
+    "document": {
+        "base64": ("data",),
+        "url": ("url",),
+        "file": ("file_id",),
+        "text": ("media_type", "data"),
+        "content": ("content",),
+    },
+}
+"""The fields that Anthropic requires in the source of a part, by the type of the part and of its source."""
+_ANTHROPIC_MEDIA_TYPES: Final = {
+    "image": ("image/jpeg", "image/png", "image/gif", "image/webp"),
+    "document": ("application/pdf",),
+}
 _ANTHROPIC_FILE_PREFIXES: Final = ("data:application/pdf;base64,", "data:text/", "data:image/")
-_ANTHROPIC_IMAGES: Final = re.compile(r"https?://|data:image/(jpeg|png|gif|webp);base64,")
+_ANTHROPIC_IMAGES: Final = re.compile(r"https?://|data:image/(jpeg|png|gif|webp);base64,.")
 _URL_PARTS: Final = frozenset({"image_url", "audio_url", "video_url"})
 _FILE_KEYS: Final = ("file_data", "file_id", "file_url")
 
@@ -84,7 +107,9 @@ def _openai_part(part: Mapping[str, Any], role: str) -> Mapping[str, Any]:
         return placeholder_part(part)
     if kind == "image_url" and isinstance(part["image_url"], str):  # accepted by some other servers
         return {**part, "image_url": {"url": part["image_url"]}}
-    return part
+    has_only_url = kind == "file" and not {"file_data", "file_id"} & part["file"].keys()
+    has_no_format = kind == "input_audio" and not isinstance(part["input_audio"].get("format"), str)
+    return placeholder_part(part) if has_only_url or has_no_format else part
 
 
 def _anthropic_part(part: Mapping[str, Any], role: str) -> Mapping[str, Any]:
@@ -94,17 +119,19 @@ def _anthropic_part(part: Mapping[str, Any], role: str) -> Mapping[str, Any]:
     assistant no media. Blocks of server tools are not checked.
     """
     kind = type_of(part)
-    if kind in _TEXTS or kind.endswith(("_tool_result", "server_tool_use")):
+    if kind in _TEXTS or (kind.endswith(("_tool_result", "server_tool_use")) and role not in RESULT_ROLES):
         return part
     if role == "user":
         known_parts = _ANTHROPIC_USER_PARTS
     elif role == "assistant":
         known_parts = _ANTHROPIC_ASSISTANT_PARTS
     else:
-        known_parts = _ANTHROPIC_MEDIA if role in RESULT_ROLES else frozenset()
+        known_parts = _ANTHROPIC_RESULT_PARTS if role in RESULT_ROLES else frozenset()
     if kind not in known_parts or missing_field(part):
         return placeholder_part(part)
-    if kind in {"image", "document"} and not isinstance(part.get("source"), Mapping):
+    if any(not isinstance(part.get(name), (str, list)) for name in _ANTHROPIC_FIELDS.get(kind, ())):
+        return placeholder_part(part)
+    if kind in _ANTHROPIC_SOURCES and not _is_anthropic_source(part.get("source"), kind):
         return placeholder_part(part)
     if kind == "image_url":
         image = part["image_url"]
@@ -117,3 +144,11 @@ def _anthropic_part(part: Mapping[str, Any], role: str) -> Mapping[str, Any]:
         )
         return part if is_readable else placeholder_part(part)
     return part
+
+
+def _is_anthropic_source(source: Any, kind: str) -> bool:
+    """Whether this is a source that Anthropic accepts in a part of this type."""
+    if not isinstance(source, Mapping) or (fields := _ANTHROPIC_SOURCES[kind].get(type_of(source))) is None:
+        return False
+    is_supported = type_of(source) != "base64" or source.get("media_type") in _ANTHROPIC_MEDIA_TYPES[kind]
+    return is_supported and all(source.get(field) for field in fields)

@@ -27,6 +27,7 @@ from minutebook.record.message import (
 )
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation
+from minutebook.wire.chat import entry_to_provider_message
 
 TRIMMED_MARKER: Final = "[trimmed: {status}]"
 """Replaces the content of a trimmed tool result."""
@@ -221,9 +222,9 @@ async def trim_all(
         return result
     loaded = await store.load(conversation, since=0, limit=_PAGE_SIZE)
     if loaded.start + len(loaded.entries) == loaded.conversation.length:  # most conversations have one page
-        page = _older_messages(loaded, older_than_turns)
-        advance(len(page))
-        return await _trim(store, conversation, page, loaded.pins, persistence, write=write)
+        messages = _older_messages(loaded, older_than_turns)
+        advance(len(loaded.entries))
+        return await _trim(store, conversation, messages, loaded.pins, persistence, write=write)
     newest = await store.load(conversation, last_turns=older_than_turns)
     async for page in _pages(store, conversation, newest.conversation.first, newest.start):
         result += await _trim(store, conversation, page, newest.pins, persistence, write=write)
@@ -232,10 +233,12 @@ async def trim_all(
 
 
 def _older_messages(loaded: LoadedConversation, turns: int) -> list[tuple[int, Message]]:
-    """The messages before the newest turns of a whole conversation, with their positions."""
-    messages = list(zip(loaded.positions, loaded.messages, strict=True))
+    """The messages before the newest turns of a whole conversation, with their positions; empty if no tool was called."""
     turn_starts = [index for index, entry in enumerate(loaded.entries) if entry.role is MessageRole.USER]
-    return messages[: turn_starts[-turns]] if len(turn_starts) >= turns else []
+    older = loaded.entries[: turn_starts[-turns] if len(turn_starts) >= turns else 0]
+    if not any(entry.tool_calls or entry.extras or entry.role is MessageRole.TOOL for entry in older):
+        return []
+    return list(zip(loaded.positions, map(entry_to_provider_message, older), strict=False))
 
 
 async def _pages(

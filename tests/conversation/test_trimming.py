@@ -8,6 +8,7 @@ from minutebook.conversation.config import Persistence, RetentionConfig
 from minutebook.conversation.retention import RetentionPolicy
 from minutebook.conversation.trimming import TrimResult, trim_all, trim_old_turns
 from minutebook.record import is_valid
+from minutebook.testing.contract.samples import summary_fold
 from tests.service.parts import entries, turn, turns
 from tests.store.backends import BACKENDS
 
@@ -48,3 +49,28 @@ def test_a_dry_run_says_what_is_then_done(opened):
     assert (dry.trimmed, dry.freed_bytes) == (real.trimmed, real.freed_bytes)
     assert (dry.trimmed, dry.written, real.written) == (8, False, True)
     assert again.trimmed == 0
+
+
+@pytest.mark.parametrize("page_size", [4, 500])
+@pytest.mark.parametrize("purged", [0, 12])
+@pytest.mark.parametrize("older_than_turns", [1, 2, 4, 9])
+def test_the_same_messages_are_trimmed_whether_a_conversation_fits_into_a_page(
+    opened, monkeypatch, page_size, purged, older_than_turns
+):
+    monkeypatch.setattr("minutebook.conversation.trimming._PAGE_SIZE", page_size)
+
+    async def work():
+        async with opened() as store:
+            await store.append("c", entries(turns(5)))
+            if purged:
+                await store.add_fold("c", summary_fold("f", 0, purged))
+                await store.purge("c", before=purged)
+            await trim_all(store, "c", older_than_turns=older_than_turns, persistence=Persistence.STATUS, write=True)
+            loaded = await store.load("c")
+            return dict(zip(loaded.positions, loaded.messages, strict=True))
+
+    messages = asyncio.run(work())
+    trimmed = [position for position, message in messages.items() if message["content"] == "[trimmed: ok]"]
+    results = [position for position, message in messages.items() if message["role"] == "tool"]
+    newest = max(0, 20 - 4 * older_than_turns)
+    assert trimmed == [position for position in results if position < newest]

@@ -9,6 +9,7 @@ import pytest
 
 from minutebook.errors import ConversationErased, RecipientBlocked, StoreRejected
 from minutebook.store import MemoryStore, open_store
+from minutebook.store.postgres.jobs import job_migrations
 from minutebook.store.sql import migrations as sql_migrations
 from minutebook.store.sqlite.connection import migrations
 from minutebook.testing.contract.samples import expect_error, text_entries
@@ -21,6 +22,8 @@ RELEASED = [
     ("postgres", "0001_first", "596fdb4e3680e7bda49e768eb7c6cba79ee103bf75be22272f6167c5b4001579"),
 ]
 """Engine, name and checksum, without comments, of each migration that was released."""
+RELEASED_JOBS = {"migration 0001_first": "6e462795b4db56475db690f0dc7f0660b3782ebff2db4e5e135a0a32e2806358"}
+"""The same of the migrations of the job queue."""
 
 
 @pytest.fixture
@@ -62,6 +65,11 @@ def test_each_migration_is_in_the_list_of_released_ones():
     for package in ("sqlite", "postgres"):
         names = [migration.name for migration in sql_migrations.load_migrations(f"minutebook.store.{package}")]
         assert names == [name for released_package, name, _ in RELEASED if released_package == package]
+
+
+def test_a_released_migration_of_the_job_queue_is_never_changed():
+    """To change its tables or functions, add a migration, also for new tables of procrastinate."""
+    assert dict(migration.setting for migration in job_migrations()) == RELEASED_JOBS
 
 
 def test_each_schema_version_has_stored_databases():

@@ -14,8 +14,20 @@ from typing import Any, Final, Literal, TypedDict
 from minutebook.conversation.config import Persistence, RetentionConfig, persistence_rule
 from minutebook.errors import ConversationNotFound, InvalidSetting
 from minutebook.record.exchange import exchanges
-from minutebook.record.message import Message, call_ids, call_names, is_result, is_user, result_id, role_of, text_of
+from minutebook.record.message import (
+    Message,
+    MessageRole,
+    call_ids,
+    call_names,
+    is_result,
+    is_user,
+    result_id,
+    role_of,
+    text_of,
+)
 from minutebook.store.base import ConversationStore
+from minutebook.store.types import LoadedConversation
+from minutebook.wire.chat import entry_to_provider_message
 
 TRIMMED_MARKER: Final = "[trimmed: {status}]"
 """Replaces the content of a trimmed tool result."""
@@ -205,13 +217,28 @@ async def trim_all(
     """
     if older_than_turns < 1:
         raise InvalidSetting("older_than_turns", older_than_turns, "1 or more, because the newest turn is in use")
-    newest = await store.load(conversation, last_turns=older_than_turns)
     result = TrimResult()
-    if persistence is not Persistence.ALL:
-        async for page in _pages(store, conversation, newest.conversation.first, newest.start):
-            result += await _trim(store, conversation, page, newest.pins, persistence, write=write)
-            advance(len(page))
+    if persistence is Persistence.ALL:
+        return result
+    loaded = await store.load(conversation, since=0, limit=_PAGE_SIZE)
+    if loaded.start + len(loaded.entries) == loaded.conversation.length:  # most conversations have one page
+        messages = _older_messages(loaded, older_than_turns)
+        advance(len(loaded.entries))
+        return await _trim(store, conversation, messages, loaded.pins, persistence, write=write)
+    newest = await store.load(conversation, last_turns=older_than_turns)
+    async for page in _pages(store, conversation, newest.conversation.first, newest.start):
+        result += await _trim(store, conversation, page, newest.pins, persistence, write=write)
+        advance(len(page))
     return result
+
+
+def _older_messages(loaded: LoadedConversation, turns: int) -> list[tuple[int, Message]]:
+    """The messages before the newest turns of a whole conversation, with their positions; empty if no tool was called."""
+    turn_starts = [index for index, entry in enumerate(loaded.entries) if entry.role is MessageRole.USER]
+    older = loaded.entries[: turn_starts[-turns] if len(turn_starts) >= turns else 0]
+    if not any(entry.tool_calls or entry.extras or entry.role is MessageRole.TOOL for entry in older):
+        return []
+    return list(zip(loaded.positions, map(entry_to_provider_message, older), strict=False))
 
 
 async def _pages(

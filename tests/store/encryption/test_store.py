@@ -169,7 +169,7 @@ class Rows:
         return run_now(entries.read(self._tx, [self._row.span(position)]))[1][0]
 
     def __setitem__(self, position, entry):
-        run_now(self._tx.replace_entry(self._row, position, 0, codec.pack(entry)[0]))
+        run_now(self._tx.replace_entries(self._row, {position: (0, codec.pack(entry)[0])}))
 
 
 def swap(rows, one, other):

@@ -8,8 +8,10 @@ import psycopg
 import pytest
 
 from minutebook.conversation.jobs import run_worker
-from minutebook.errors import ConversationErased, FoldConflict, InvalidSetting, VersionConflict
+from minutebook.errors import ConversationErased, FoldConflict, InvalidSetting, StoreRejected, VersionConflict
+from minutebook.store.postgres import jobs
 from minutebook.store.postgres.store import PostgresStore
+from minutebook.store.sql.migrations import Migration
 from minutebook.testing.contract.samples import expect_error, summary_fold, text_entries, turn, turns
 from tests.servers import as_root, require_postgres, shared
 
@@ -84,6 +86,30 @@ def test_every_kind_of_append_queues_a_job(url, expected):
     asyncio.run(scenario())
 
     assert len(queued(url)) == 1
+
+
+def test_a_database_with_a_queue_gets_the_new_migrations_once(url, monkeypatch):
+    released = jobs.job_migrations()
+    script = "ALTER TABLE minutebook_jobs.procrastinate_jobs ADD COLUMN added integer"
+    newer = [*released, Migration(len(released) + 1, "0002_added", script)]
+
+    async def open_and_append(name):
+        async with PostgresStore(url, needs_job=always) as store:
+            await store.append(name, text_entries("1"))
+
+    asyncio.run(open_and_append("a"))
+    monkeypatch.setattr(jobs, "job_migrations", lambda: newer)
+    asyncio.run(open_and_append("b"))
+    asyncio.run(open_and_append("c"))
+
+    with psycopg.connect(as_root(url)) as db:
+        assert db.execute("SELECT count(*) FROM minutebook_jobs.procrastinate_jobs WHERE added IS NULL").fetchone() == (
+            3,
+        )
+    monkeypatch.setattr(jobs, "job_migrations", lambda: released)
+    with pytest.raises(StoreRejected, match=r"minutebook_jobs schema version 2, but .* up to 1; upgrade minutebook"):
+        asyncio.run(open_and_append("d"))
+    change(url, "DROP SCHEMA minutebook_jobs CASCADE")  # other tests use the same database
 
 
 def test_the_role_of_the_store_cannot_read_the_queue(url):

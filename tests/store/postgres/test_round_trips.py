@@ -9,7 +9,7 @@ from minutebook.record.fold import Fold
 from minutebook.store.postgres import engine
 from minutebook.store.postgres.store import PostgresStore
 from minutebook.store.types import NewDocument
-from minutebook.testing.contract.samples import text_entries
+from minutebook.testing.contract.samples import text_entries, turns
 from tests.servers import require_postgres, shared
 from torture.proxy import run_proxy
 
@@ -105,3 +105,26 @@ def test_expired_documents_are_not_looked_for_with_every_document(proxy):
 
     assert first == second + 1
     assert second == third
+
+
+def test_the_round_trips_of_a_trim_do_not_grow_with_the_number_of_messages(proxy):
+    async def trim(store, count):
+        await store.append(f"long {count}", turns(count))
+        loaded = await store.load(f"long {count}")
+        results = {
+            position: {**message, "content": ""}
+            for position, message in zip(loaded.positions, loaded.messages, strict=True)
+            if message["role"] == "tool"
+        }
+        before = proxy.round_trips
+        assert await store.trim(f"long {count}", results) == len(results)
+        return proxy.round_trips - before
+
+    counts = []
+
+    async def trim_both(store):
+        counts.extend([await trim(store, 1), await trim(store, 30)])
+
+    round_trips(proxy, trim_both)
+
+    assert counts[0] == counts[1] <= 16

@@ -20,7 +20,7 @@ from minutebook.store.postgres import writer as postgres_writer
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.postgres.search import tsquery
 from minutebook.store.postgres.store import PostgresStore
-from minutebook.store.search import WORDS, index_query, parse_query
+from minutebook.store.search import WORDS, index_query, parse_query, tenant_prefix
 from minutebook.store.types import MAX_NAME_BYTES, NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing import coding_session
@@ -534,6 +534,23 @@ def test_pages_have_frequent_and_rare_words_once(url):
                 assert positions == expected[::-1]
 
     asyncio.run(scenario())
+
+
+def test_a_search_reads_no_index_entries_of_a_tenant_whose_name_has_a_similar_hash(url):
+    names = [f"tenant {number}" for number in range(2_000)]
+    pair = [name for name in names if tenant_prefix(name)[:2] == tenant_prefix(names[0])[:2]][:2]
+
+    async def fill():
+        async with open_store(url) as store:
+            for tenant in pair:
+                await store.for_tenant(tenant).append("a", text_entries("the same words"), recipient="alice")
+
+    asyncio.run(fill())
+    with psycopg.connect(as_root(url)) as db:
+        tokens = db.execute("SELECT tsvector_to_array(words) FROM minutebook.word ORDER BY tenant").fetchall()
+    (first,), (second,) = tokens
+    assert len(first) == len(second) == 5
+    assert not set(first) & set(second)
 
 
 def test_a_search_does_not_read_all_rows_of_the_tenant(url):

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final
 
-from minutebook.record.message import MessageRole
 from minutebook.store.codec import compress_document, decompress, fold_from_bytes, fold_to_bytes, pack
 from minutebook.store.encryption import marker
 from minutebook.store.encryption.cipher import Cipher, MasterKeys, encrypted_document, encrypted_entry, encrypted_fold
@@ -108,10 +107,12 @@ class _ConversationEncryption:
         where, values = tx.entry_condition(span)
         turns = await tx.rows(f"SELECT turn FROM entry WHERE {where} ORDER BY {tx.ENTRY_KEY}", *values)  # noqa: S608 - constants
         positions, stored_entries = await entries.read(tx, [span])
+        replacements = {}
         for position, entry, (turn,) in zip(positions, stored_entries, turns, strict=True):
             origin = self._lineage.conversation_at(position)
             encrypted = encrypted_entry(self._cipher, *pack(entry), tx.tenant, origin, position)
-            await tx.replace_entry(row, position, turn - (entry.role is MessageRole.USER), pack(encrypted)[0])
+            replacements[position] = (turn, pack(encrypted)[0])
+        await tx.replace_entries(row, replacements)
 
     async def _encrypt_folds(self, tx: SqlTransaction, row: ConversationRow) -> None:
         query = "SELECT number, id, start, stop, body FROM fold WHERE conversation = ?"

@@ -101,8 +101,8 @@ CONNECTION_OPTIONS: Final[dict[str, Any]] = {
 SCHEMA_LOCK: Final = 0x6D626B31
 """Advisory lock for schema changes, so that only one of several processes migrates."""
 
-_VERSION_PREFIX: Final = "minutebook schema "
-_VERSION: Final = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = 'minutebook'"
+SCHEMA: Final = "minutebook"
+_VERSION: Final = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
 """Reads the table because `to_regnamespace` may use a cache from before this connection waited for the lock."""
 
 
@@ -138,7 +138,7 @@ async def _run_migration(db: AsyncConnection, store: str, migration: Migration, 
         record = "INSERT INTO minutebook.setting (name, value) VALUES (%s, %s) ON CONFLICT DO NOTHING"
         for setting in (migration.setting, ("role", role)):
             await db.execute(record, setting)
-        await db.execute(f"COMMENT ON SCHEMA minutebook IS '{_VERSION_PREFIX}{migration.number}'")
+        await db.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{SCHEMA} schema {migration.number}'")
     except psycopg.errors.InsufficientPrivilege as error:
         problem = f"this user may not run migration {migration.name} ({error.diag.message_primary})"
         advice = (
@@ -155,27 +155,32 @@ async def _require_unicode(db: AsyncConnection, store: str) -> None:
 
 
 async def _is_current(db: AsyncConnection, store: str) -> bool:
-    version, newest = await schema_version(db, store), migrations()[-1].number
-    if version > newest:
-        problem = (
-            f"the database has schema version {version}, but this version supports up to {newest}; upgrade minutebook"
-        )
-        raise StoreRejected(store, problem)
+    newest = migrations()[-1].number
+    version = await schema_version(db, store, newest=newest)
     if version:
         recorded = await (await db.execute("SELECT name, value FROM minutebook.setting")).fetchall()
         require_unchanged(store, migrations(), version, dict(recorded))
     return version == newest
 
 
-async def schema_version(db: AsyncConnection, store: str) -> int:
-    """The number of the last migration of the database; 0 if it has no tables of ours."""
-    row = await (await db.execute(_VERSION)).fetchone()
+async def schema_version(db: AsyncConnection, store: str, schema: str = SCHEMA, *, newest: int | None = None) -> int:
+    """The number of the last migration of a schema of the database; 0 if it does not exist.
+
+    Raises:
+        StoreDamaged: the schema is not ours.
+        StoreRejected: the number is greater than `newest`.
+    """
+    row = await (await db.execute(_VERSION, (schema,))).fetchone()
     if row is None:
         return 0
-    comment = row[0]
-    if comment is None or not comment.startswith(_VERSION_PREFIX):
-        raise StoreDamaged(store, "the database has a schema named minutebook that another program created")
-    return int(comment.removeprefix(_VERSION_PREFIX))
+    prefix, comment = f"{schema} schema ", row[0]
+    if comment is None or not comment.startswith(prefix):
+        raise StoreDamaged(store, f"the database has a schema named {schema} that another program created")
+    version = int(comment.removeprefix(prefix))
+    if newest is not None and version > newest:
+        problem = f"has {prefix.rstrip()} version {version}, but this version supports up to {newest}"
+        raise StoreRejected(store, f"the database {problem}; upgrade minutebook")
+    return version
 
 
 async def read_role(db: AsyncConnection) -> str:
@@ -410,10 +415,10 @@ class ConnectionPool:
         await self.run_on_new_connection(self._create_job_tables)
 
     async def _create_job_tables(self, db: AsyncConnection) -> None:
-        from minutebook.store.postgres.jobs import create_job_tables  # imports procrastinate, an optional dependency
+        from minutebook.store.postgres.jobs import migrate_jobs  # imports procrastinate, an optional dependency
 
         assert self._recorded is not None
-        await create_job_tables(db, SCHEMA_LOCK, self._recorded.role)
+        await migrate_jobs(db, self.address, self._recorded.role)
 
     async def run_on_new_connection(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Call `work` with a new connection: outside any transaction, as the database user that the URL names."""

@@ -66,7 +66,7 @@ SELECT_ENTRIES: Final = (
 _DELETE_ENTRIES: Final = (
     "WITH deleted AS ("
     "  DELETE FROM minutebook.entry WHERE tenant = %s AND conversation = ANY(%s::bigint[])"
-    "  AND position >= %s AND position < %s RETURNING tableoid AS relation, text, rest"
+    "  AND position >= %s AND position < %s AND (%s::integer[] IS NULL OR position = ANY(%s::integer[])) RETURNING tableoid AS relation, text, rest"
     "), pieces AS ("
     "  SELECT text AS piece FROM deleted WHERE get_byte(text, 0) = 2"
     "  UNION ALL SELECT rest FROM deleted WHERE get_byte(rest, 0) = 2"
@@ -149,9 +149,12 @@ def unpack_row(role: int, metadata: bytes, text: bytes | None, rest: bytes | Non
     return unpack(Packed(ROLES[role], *EntryMetadata.from_bytes(metadata), *pieces))
 
 
-async def delete(conn: TenantConnection, numbers: Sequence[int], start: int, stop: int) -> None:
-    """Delete a range of entries of some conversations, and the payloads that are no longer used."""
-    relations, unused = await conn.row(_DELETE_ENTRIES, conn.tenant, list(numbers), start, stop, conn.tenant)
+async def delete(
+    conn: TenantConnection, numbers: Sequence[int], start: int, stop: int, positions: list[int] | None = None
+) -> None:
+    """Delete a range of entries of some conversations, or some positions of it, and the payloads no longer used."""
+    values = (conn.tenant, list(numbers), start, stop, positions, positions, conn.tenant)
+    relations, unused = await conn.row(_DELETE_ENTRIES, *values)
     if unused:
         delete_payloads = "DELETE FROM minutebook.payload WHERE tenant = %s AND hash = ANY(%s::bytea[])"
         await conn.execute(delete_payloads, conn.tenant, unused)

@@ -36,15 +36,13 @@ READ_INDEX_IN_ORDER: Final = (
 """Without table statistics, the planner would sort all conversations of a tenant instead of reading an index in order."""
 MAX_PART_CHARACTERS: Final = 125_000
 """A character has up to 4 bytes."""
-_PREFIX_CHARACTERS: Final = 2
-"""Less than in other databases: the few tenants with the same prefix are told apart by the tenant of a row."""
 
 
 def index_rows(
     header: ConversationHeader, key: int, tokens: Sequence[Sequence[str]]
 ) -> Iterator[tuple[int, int, int, str]]:
     """The columns key, part, size and words of the rows for consecutive entries; `key` is the key of the first."""
-    prefix = tenant_prefix(header.tenant)[:_PREFIX_CHARACTERS]
+    prefix = tenant_prefix(header.tenant)
     for start in range(0, len(tokens), MAX_ROW_ENTRIES):
         batch = tokens[start : start + MAX_ROW_ENTRIES]
         different = dict.fromkeys(chain.from_iterable(batch))
@@ -81,4 +79,4 @@ def _word_of(term: IndexTerm) -> str:
 
 
 def _word(token: str, *, is_prefix: bool = False) -> str:
-    return f"'{token[:_PREFIX_CHARACTERS]}{token[TENANT_PREFIX_CHARACTERS:]}'{':*' if is_prefix else ''}"
+    return f"'{token}'{':*' if is_prefix else ''}"

@@ -5,11 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from minutebook.record.entry import ConversationEntry
+from minutebook.record.message import MessageRole
 from minutebook.store.codec import Packed, unpack
 from minutebook.store.postgres import entries, search
 from minutebook.store.postgres.append import recipient_lock
 from minutebook.store.postgres.connection import TenantConnection
-from minutebook.store.rules import recipient_hash
+from minutebook.store.rules import merged_ranges, recipient_hash
 from minutebook.store.search import OFF, IndexQuery, message_tokens
 from minutebook.store.sql.tokens import KEY_SHIFT, load_mode
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
@@ -54,43 +55,54 @@ class PostgresTransaction(SqlTransaction):
         await self.rows("SELECT pg_advisory_xact_lock(?)", recipient_lock(recipient_hash(self.tenant, recipient)))
 
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
-        await self._write_rows(row, position, turns, packed)
-        await self._index(row, dict(enumerate(map(unpack, packed), position)))
-
-    async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
-        await entries.delete(self.conn, [row.number], position, position + 1)
-        await self._write_rows(row, position, turns, [packed])
-        await self._index_again(row, position, position + 1)
-
-    async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:
-        await entries.delete(self.conn, [row.number], start, stop)
-        await self._index_again(row, start, stop)
-
-    async def _write_rows(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
         rows = entries.EntryRows()
         rows.add(row.number, position, turns, packed, [entries.StoredPieces(entry) for entry in packed])
         await rows.write(self.conn)
-
-    async def _index_again(self, row: ConversationRow, start: int, stop: int) -> None:
-        """Replace the rows of the index that have tokens of a range of entries. They may have tokens of others too."""
-        first_key = row.number << KEY_SHIFT
-        keys = (first_key + start, first_key + stop, first_key + start)
-        deleted = await self.rows(search.DELETE_OVERLAPPING, self.tenant, *keys)
-        start = min([start, *(low - first_key for low, _ in deleted)])
-        stop = max([stop, *(high - first_key for _, high in deleted)])
-        positions, found = await self.unpack(await self.query(self.entry_query(EntrySpan(row.number, start, stop))))
-        await self._index(row, dict(zip(positions, found, strict=True)))
-
-    async def _index(self, row: ConversationRow, entries_by_position: Mapping[int, ConversationEntry]) -> None:
         mode = await load_mode(self)
-        if mode == OFF or not entries_by_position:
+        await self._index(row, [dict(enumerate(map(unpack, packed), position))], mode)
+
+    async def replace_entries(self, row: ConversationRow, replacements: Mapping[int, tuple[int, Packed]]) -> None:
+        rows = entries.EntryRows()
+        for position, (turn, packed) in replacements.items():
+            turns_before = turn - (packed.role is MessageRole.USER)
+            rows.add(row.number, position, turns_before, [packed], [entries.StoredPieces(packed)])
+        await entries.delete(self.conn, [row.number], 0, entries.MAX_POSITION, list(replacements))
+        await rows.write(self.conn)
+        await self._index_again(row, [range(position, position + 1) for position in replacements])
+
+    async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:
+        await entries.delete(self.conn, [row.number], start, stop)
+        await self._index_again(row, [range(start, stop)])
+
+    async def _index_again(self, row: ConversationRow, parts: Sequence[range]) -> None:
+        """Replace the rows of the index that have tokens of some entries. They may have tokens of others too."""
+        mode = await load_mode(self)
+        if mode == OFF:
             return
-        start, stop = min(entries_by_position), max(entries_by_position) + 1
-        tokens: list[list[str]] = [[] for _ in range(start, stop)]
-        for position, entry in entries_by_position.items():
-            tokens[position - start] = message_tokens(entry_to_provider_message(entry), entry.role, mode)
-        rows = search.index_rows(row.conversation, (row.number << KEY_SHIFT) + start, tokens)
-        await self.execute_many(search.INSERT, list(rows))
+        first_key = row.number << KEY_SHIFT
+        keys = [(first_key + part.start, first_key + part.stop) for part in parts]
+        deleted = await self.query(
+            *((search.DELETE_OVERLAPPING, (self.tenant, start, stop, start)) for start, stop in keys)
+        )
+        deleted_parts = [range(start - first_key, stop - first_key) for rows in deleted for start, stop in rows]
+        changed = merged_ranges([*parts, *deleted_parts])
+        results = await self.query(
+            *(self.entry_query(EntrySpan(row.number, part.start, part.stop)) for part in changed)
+        )
+        found = dict(zip(*await self.unpack(results), strict=True))
+        await self._index(row, [{at: found[at] for at in part if at in found} for part in changed], mode)
+
+    async def _index(self, row: ConversationRow, parts: Iterable[Mapping[int, ConversationEntry]], mode: str) -> None:
+        """Add entries to the index. Those of one part, by position, may share rows."""
+        rows: list[tuple[int, int, int, str]] = []
+        for part in parts:
+            if part and mode != OFF:
+                start, stop = min(part), max(part) + 1
+                tokens: list[list[str]] = [[] for _ in range(start, stop)]
+                for position, entry in part.items():
+                    tokens[position - start] = message_tokens(entry_to_provider_message(entry), entry.role, mode)
+                rows += search.index_rows(row.conversation, (row.number << KEY_SHIFT) + start, tokens)
+        await self.execute_many(search.INSERT, rows)
 
     async def delete_all_entries(self, rows: Sequence[ConversationRow]) -> None:
         """Also deletes their search index and pending jobs, and marks the table of headers for the next vacuum."""

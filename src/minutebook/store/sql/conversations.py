@@ -94,8 +94,9 @@ async def _find_exchange(tx: SqlTransaction, row: ConversationRow, position: int
 async def trim(tx: SqlTransaction, row: ConversationRow, changes: Mapping[int, Message]) -> int:
     """Replace messages by smaller ones; return how many changed."""
     replacements: dict[int, Packed] = {}
-    for position, message in changes.items():
-        _, (entry,) = await entries.read(tx, [row.span(require_position(row.conversation, position))])
+    spans = [row.span(require_position(row.conversation, position)) for position in changes]
+    _, stored = await entries.read(tx, spans)
+    for (position, message), entry in zip(changes.items(), stored, strict=True):
         replacement = trimmed_entry(entry, message, position)
         if replacement is not None:
             replacements[position] = replacement[0]
@@ -107,9 +108,8 @@ async def trim(tx: SqlTransaction, row: ConversationRow, changes: Mapping[int, M
             await _copy_shared_entries(tx, fork)
     if first_position < row.own_start:
         row = await _copy_shared_entries(tx, row)
-    for position, packed in replacements.items():
-        turns = await entries.count_turns_before(tx, row, position + 1) - (packed.role is MessageRole.USER)
-        await tx.replace_entry(row, position, turns, packed)
+    turns = await entries.read_turns(tx, row, replacements)
+    await tx.replace_entries(row, dict(zip(replacements, zip(turns, replacements.values(), strict=True), strict=True)))
     await tx.execute("UPDATE conversation SET revision = revision + 1 WHERE number = ?", row.number)
     return len(replacements)
 

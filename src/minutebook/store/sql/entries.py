@@ -63,6 +63,13 @@ async def count_turns_before(tx: SqlTransaction, row: ConversationRow, position:
     return int(await _read_value(tx, row, position, "turn")) - is_user
 
 
+async def read_turns(tx: SqlTransaction, row: ConversationRow, positions: Iterable[int]) -> list[int]:
+    """The number of user messages up to and including each position."""
+    conditions = [tx.entry_condition(row.span(position)) for position in positions]
+    results = await tx.query(*((f"SELECT turn FROM entry WHERE {where}", values) for where, values in conditions))  # noqa: S608 - constants of ours
+    return [int(turn) for ((turn,),) in results]
+
+
 async def _read_value(tx: SqlTransaction, row: ConversationRow, position: int, column: str) -> Any:
     where, values = tx.entry_condition(row.span(position))
     ((value,),) = await tx.rows(f"SELECT {column} FROM entry WHERE {where}", *values)  # noqa: S608 - a column of ours

@@ -31,9 +31,9 @@ class Migration(NamedTuple):
 
 
 @lru_cache
-def load_migrations(package: str) -> Sequence[Migration]:
+def load_migrations(package: str, folder: str = "migrations") -> Sequence[Migration]:
     """The migrations of an engine, in order."""
-    scripts = [file for file in files(package).joinpath("migrations").iterdir() if file.name.startswith("0")]
+    scripts = [file for file in files(package).joinpath(folder).iterdir() if file.name.startswith("0")]
     return sorted(
         Migration(
             int(file.name.partition("_")[0]),

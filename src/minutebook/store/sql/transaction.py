@@ -9,7 +9,7 @@ or a hash of tenant and id) are unique across tenants.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -124,8 +124,11 @@ class SqlTransaction(ABC):
         """Insert entries from a position on, and index them; `turns` is the number of user messages before them."""
 
     @abstractmethod
-    async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
-        """Replace an entry, in the search index too; `turns` is the number of user messages before it."""
+    async def replace_entries(self, row: ConversationRow, replacements: Mapping[int, tuple[int, Packed]]) -> None:
+        """Replace a conversation's own entries, in the search index too, in few round trips.
+
+        Each position has the number of user messages up to it, and the new entry.
+        """
 
     @abstractmethod
     async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:

@@ -1,6 +1,6 @@
 """A transaction on a SQLite database. Its coroutines never suspend."""
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 
 from minutebook.record.entry import ConversationEntry
+from minutebook.record.message import MessageRole
 from minutebook.store.codec import Packed, unpack
 from minutebook.store.search import IndexQuery, message_tokens
 from minutebook.store.sql.tokens import conversation_tokens, load_mode
@@ -63,9 +64,10 @@ class SqliteTransaction(SqlTransaction):
             if tokens:
                 await self.write_tokens(row.conversation, key, tokens)
 
-    async def replace_entry(self, row: ConversationRow, position: int, turns: int, packed: Packed) -> None:
-        await self.delete_entries(row, position, position + 1)
-        await self.write_entries(row, position, turns, [packed])
+    async def replace_entries(self, row: ConversationRow, replacements: Mapping[int, tuple[int, Packed]]) -> None:
+        for position, (turn, packed) in replacements.items():
+            await self.delete_entries(row, position, position + 1)
+            await self.write_entries(row, position, turn - (packed.role is MessageRole.USER), [packed])
 
     async def delete_entries(self, row: ConversationRow, start: int, stop: int) -> None:
         self._delete(entry_key(row.number, start), entry_key(row.number, stop))

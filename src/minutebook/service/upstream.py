@@ -21,7 +21,7 @@ from minutebook.agent.providers.client import ClientOptions
 from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
 from minutebook.conversation.record_cache import compute
-from minutebook.errors import ContextOverflow, ProviderFailed, ProviderRefused
+from minutebook.errors import ContextOverflow, ProviderFailed, ProviderRefused, RequestRefused
 from minutebook.service.http.json_codec import INLINE_BYTES, is_deeper, json_bytes
 
 
@@ -109,8 +109,11 @@ class Upstream:
         """One of the provider's models.
 
         Raises:
+            RequestRefused: the id would be another path.
             ProviderFailed: the request failed.
         """
+        if model_id in {"", ".", ".."}:
+            raise RequestRefused(404, "There is no such model.", "model_not_found", "model")
         return await self._get(f"models/{quote(model_id, safe='')}", authorization)
 
     async def _get(self, path: str, authorization: str | None) -> dict[str, Any]:

@@ -159,7 +159,6 @@ class ResponseJob(ConversationJob):
             "evaluation": call.evaluation_id.hex,
             "input": [start, length + len(new_messages)],
         }
-        self.headers["x-conversation-id"] = call.settings.conversation
         await self._begin(call, is_new_conversation=continued.record is None or continued.is_fork)
         self.response = StoredResponse(self.run.id, dict(self._body), None)
         self.input_stored.set()

@@ -125,10 +125,10 @@ class Transcript(Sequence[Message]):
 
     def _is_checked(self, index: int, message: Message) -> bool:
         """Whether the message is unchanged from the parent, which found no problem in any message."""
-        if self._parent is None or self._origins is None or self._parent._findings:
+        if self._parent is None or self._origins is None or self._parent.findings:
             return False
         origin = self._origins[index]
-        return origin is not None and self._parent._messages[origin] is message
+        return origin is not None and self._parent[origin] is message
 
     def _append(self, index: int, message: Message) -> None:
         self._pairing.add(index, message)

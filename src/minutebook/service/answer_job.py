@@ -335,7 +335,7 @@ def failure_fields(error: BaseException) -> dict[str, Any]:
         return {"failed": type(error).__name__}
     failure = failure_of(error)
     details = {**failure.body()["error"], "status": failure.status}
-    return {"failed": failure.code or type(error).__name__, "error": details}
+    return {"failed": str(failure.code or type(error).__name__), "error": details}
 
 
 def with_number(settings: CallSettings, header: ConversationHeader | None) -> CallSettings:

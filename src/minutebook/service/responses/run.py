@@ -377,7 +377,8 @@ class ResponseJob(ConversationJob):
         return NewDocument(RUN_KIND, self.run.id, {**self._body, **fields}, replace=True)
 
     def _send_start(self, events: ResponseEvents) -> None:
-        self._send(events.start(response_object(self.run.id, self._body, "in_progress", [])))
+        if not self.run.events:  # an earlier attempt may have sent it before a context overflow
+            self._send(events.start(response_object(self.run.id, self._body, "in_progress", [])))
 
     def _send(self, events: Iterable[bytes]) -> None:
         for event in events:

@@ -145,7 +145,7 @@ class ThreadJob(AnswerJob):
                     await record.fail(fields, [self._run_document(position, outcome)])
                     raise
                 finally:
-                    spending.tokens = self._spent_tokens
+                    spending.tokens = self._spent_tokens + self._unfinished_tokens(record)
 
     def _stored_position(self, cached: CachedRecord | None, earlier_position: int | None) -> int | None:
         """The position of the message, if an earlier attempt has stored it there and its answer may be continued.
@@ -239,7 +239,7 @@ class ThreadJob(AnswerJob):
             try:
                 fields, messages = await self._run_agent(record, prompt, len(record.record) - 1)
             finally:
-                spending.tokens = self._spent_tokens
+                spending.tokens = self._spent_tokens + self._unfinished_tokens(record)
         self._finish_unrecorded(fields, messages)
 
     def _finish_unrecorded(self, fields: Mapping[str, Any], messages: Sequence[Message]) -> None:
@@ -312,9 +312,14 @@ class ThreadJob(AnswerJob):
         }
         return NewDocument(RUN_KIND, self.run.id, body, replace=True)
 
+    def _unfinished_tokens(self, record: ThreadRecord) -> int:
+        """The tokens of a model call that ended after a part of its answer."""
+        return self._estimated_tokens(record) if self._events.unfinished_text else 0
+
     def _estimated_tokens(self, record: ThreadRecord) -> int:
         """The tokens of the newest model call, if the provider reports no usage."""
-        return record.request.minutes.tokens_after + counter_of(self.question.model).count(self._events.text)
+        answer_tokens = counter_of(self.question.model).count(self._events.unfinished_text)
+        return record.request.minutes.tokens_after + answer_tokens
 
     def _max_tokens(self, record: ThreadRecord) -> int:
         """The maximum tokens of the first model call: the complete record and the longest answer."""

@@ -99,6 +99,8 @@ def test_an_optional_database_that_is_unavailable_at_the_start_is_not_needed(tmp
         {"x-forwarded-for": "203.0.113.7"},
         {"forwarded": "for=203.0.113.7"},
         {"x-real-ip": "203.0.113.7"},
+        {"cf-connecting-ip": "203.0.113.7"},
+        {"x-forwarded-server": "proxy"},
         {"host": "chat.example.com"},
         {"origin": "https://chat.example.com"},
     ],

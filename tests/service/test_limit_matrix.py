@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from minutebook import MemoryStore
+from minutebook.testing import ScriptedModel, cut, say
 from tests.service.endpoints import BODIES, operations
 from tests.service.serving import served
 from tests.service.test_callers import OPEN
@@ -236,3 +237,20 @@ def test_parallel_requests_exceed_a_quota_by_at_most_one(path, stream):
     assert refused
     assert refused <= {"tokens_per_day_reserved", "tokens_per_day_exceeded"}
     assert used <= 100 + used / len(accepted)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/threads/{thread}/messages"])
+def test_an_answer_that_breaks_off_counts_the_tokens_that_were_sent_and_received(path):
+    store = MemoryStore()
+    text = "many words of an answer " * 20
+    body = {"model": "gpt-4o", "stream": True}
+    body |= {"messages": [{"role": "user", "content": "Hi"}]} if "chat" in path else {"input": "Hi"}
+    body = {"text": "Hi", "model": "gpt-4o"} if "threads" in path else body
+    with served(ScriptedModel(otherwise=say(text) + cut(after_chunks=10)), store=store) as here:
+        key = keys_for(store, phone={"tenant": "acme", "tokens_per_day": 1_000_000})["phone"]
+        with here.http(headers=bearer(key)) as http:
+            path = path.format(thread=http.post("/threads", json={}).json()["id"])
+            answer = http.post(path, json=body, headers={"x-conversation-id": "c"})
+            used = http.get("/v1/limits").json()["tokens_used_today"]
+    assert "error" in answer.text
+    assert 10 <= used < 1_000

@@ -58,6 +58,7 @@ FAULTS = {
     "a refusal": (400, json.dumps(REASON).encode(), None),
     "a refusal as a text": (400, b'{"error": "No such model."}', None),
     "a refusal as a detail": (400, b'{"detail": "No such model."}', None),
+    "a numeric code": (400, json.dumps({"error": {**REASON["error"], "code": 1234}}).encode(), None),
     "an unprocessable request": (422, json.dumps(REASON).encode(), None),
     "a rate limit": (429, json.dumps(REASON).encode(), None),
 }
@@ -67,12 +68,26 @@ OWN_STATUSES = {400, 422, 429}
 """Statuses of the provider that the client gets."""
 
 
+FULL_WINDOW = "a full window"
+OVERFLOW = json.dumps({"error": {"message": "This model's maximum context length is exceeded.", "code": 400}}).encode()
+END = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+
+
+def answer_in_window(request):
+    """An error with status 200 if the request has more than 30 messages."""
+    if len(request["messages"]) > 30:
+        return 200, *raw(OVERFLOW)
+    whole, streamed = both({"content": "Yes."})
+    return 200, whole, streamed + END
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        status, whole, streamed = FAULTS[request["messages"][-1]["content"]]
+        last = request["messages"][-1]["content"]
+        status, whole, streamed = answer_in_window(request) if last == FULL_WINDOW else FAULTS[last]
         content = streamed if request.get("stream") and streamed is not None else whole
         self.send_response(status)
         self.send_header("content-length", str(len(content)))
@@ -188,3 +203,33 @@ def test_the_text_of_a_provider_without_error_fields_reaches_the_client(here, en
     with here.http() as http:
         answer = send(http, fault, False, None)
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "No such model.")
+
+
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS][:4])
+def test_a_numeric_code_of_the_provider_reaches_the_client(here, endpoint):
+    send, _ = ENDPOINTS[endpoint]
+    with here.http() as http:
+        answer = send(http, "a numeric code", False, None)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, 1234)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("endpoint", ["chat", "responses", "threads"])
+def test_an_overflow_that_is_reported_with_status_200_is_answered_with_a_shorter_view(here, endpoint, stream):
+    texts = [*(f"message {number}" for number in range(40)), FULL_WINDOW]
+    messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+    headers = {"x-conversation-id": f"full-{endpoint}-{stream}"}
+    with here.http(headers=headers) as http:
+        if endpoint == "chat":
+            answer = http.post("/v1/chat/completions", json={"model": "m", "messages": messages, "stream": stream})
+        elif endpoint == "responses":
+            answer = http.post("/v1/responses", json={"model": "m", "input": messages, "stream": stream})
+        else:
+            thread = http.post("/v1/conversations", json={"items": messages[:20]}).json()["id"]
+            http.post(f"/v1/conversations/{thread}/items", json={"items": messages[20:-1]})
+            accept = {"accept": "text/event-stream" if stream else "application/json"}
+            answer = http.post(f"/threads/{thread}/messages", json={"text": FULL_WINDOW, "model": "m"}, headers=accept)
+    assert answer.status_code == 200, answer.text
+    assert "Yes." in answer.text
+    assert "error" not in answer.text.replace('"error":null', "")
+    assert answer.text.count("response.created") == (2 if stream and endpoint == "responses" else 0)

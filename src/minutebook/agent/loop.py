@@ -178,7 +178,7 @@ class AgentRun(Generic[Out]):
         folds = await self._update_folds()
         view = self._build_view(folds)
 
-        def shorten(overflow: ContextOverflow) -> None:
+        async def shorten(overflow: ContextOverflow) -> None:
             nonlocal view
             self.view_builder.lower_limit(view, overflow)
             view = self._build_view(folds)

@@ -155,7 +155,9 @@ class RetryPolicy:
         return max(backoff, retry_after_seconds or 0.0)
 
 
-async def retry_overflow(send: Callable[[], Awaitable[T]], shorten: Callable[[ContextOverflow], object]) -> T:
+async def retry_overflow(
+    send: Callable[[], Awaitable[T]], shorten: Callable[[ContextOverflow], Awaitable[object]]
+) -> T:
     """Call `send`, and after a context overflow call `shorten` and try again.
 
     `shorten` must make the next `send` use a shorter view; it raises if there is none.
@@ -167,5 +169,5 @@ async def retry_overflow(send: Callable[[], Awaitable[T]], shorten: Callable[[Co
         try:
             return await send()
         except ContextOverflow as overflow:
-            shorten(overflow)
+            await shorten(overflow)
     return await send()

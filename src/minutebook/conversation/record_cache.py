@@ -29,6 +29,8 @@ T = TypeVar("T")
 MAX_INLINE_MESSAGES: Final = 1_000
 """Work on each of more messages is done in a thread."""
 _MAX_INLINE_CHARACTERS: Final = 256 * 1024
+_PART_CHARACTERS: Final = 256
+"""A content part takes as long as a text of so many characters, at least."""
 _MESSAGE_BYTES: Final = 1_500
 """Estimated memory of a message and its index, without its text."""
 _MAX_IDLE_SECONDS: Final = 900.0
@@ -233,4 +235,7 @@ def are_large(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 def _size(message: Mapping[str, Any]) -> int:
     content = message.get("content")
-    return len(content) if isinstance(content, str) else len(json_bytes(content))
+    if isinstance(content, str):
+        return len(content)
+    parts = len(content) if isinstance(content, list | tuple) else 1
+    return max(len(json_bytes(content)), parts * _PART_CHARACTERS)

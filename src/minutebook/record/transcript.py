@@ -98,7 +98,7 @@ class Transcript(Sequence[Message]):
         """
         with self.lock:
             index = len(self._messages)
-            is_plain_message = type(message) is dict and is_plain(message)
+            is_plain_message = self._is_checked(index, message) or (type(message) is dict and is_plain(message))
             if not is_plain_message:
                 require_message(message, index)
             problems = self._pairing.problems(index, message)
@@ -122,6 +122,13 @@ class Transcript(Sequence[Message]):
             if self._findings and self._counts_on_append:
                 self._repaired.current()  # update the copy now, like the token counts, so that views are built fast
             return index
+
+    def _is_checked(self, index: int, message: Message) -> bool:
+        """Whether the message is unchanged from the parent, which found no problem in any message."""
+        if self._parent is None or self._origins is None or self._parent.findings:
+            return False
+        origin = self._origins[index]
+        return origin is not None and self._parent[origin] is message
 
     def _append(self, index: int, message: Message) -> None:
         self._pairing.add(index, message)

@@ -221,10 +221,10 @@ class AnswerJob:
             ContextOverflow: the shortest view is still too long for the provider, or the view may not be shortened.
         """
 
-        def shorten(overflow: ContextOverflow) -> None:
+        async def shorten(overflow: ContextOverflow) -> None:
             if not may_shorten:
                 raise overflow
-            call.shorten_view(overflow)
+            await compute(call.shorten_view, overflow, is_large=call.is_large)
             if "x-history-request" in self.headers:
                 self.headers |= history_headers(call.request)
             self.service.report(call.request)
@@ -335,7 +335,7 @@ def failure_fields(error: BaseException) -> dict[str, Any]:
         return {"failed": type(error).__name__}
     failure = failure_of(error)
     details = {**failure.body()["error"], "status": failure.status}
-    return {"failed": failure.code or type(error).__name__, "error": details}
+    return {"failed": str(failure.code or type(error).__name__), "error": details}
 
 
 def with_number(settings: CallSettings, header: ConversationHeader | None) -> CallSettings:

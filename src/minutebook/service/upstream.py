@@ -21,7 +21,7 @@ from minutebook.agent.providers.client import ClientOptions
 from minutebook.agent.providers.openai import OpenAIAdapter
 from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
 from minutebook.conversation.record_cache import compute
-from minutebook.errors import ContextOverflow, ProviderFailed, ProviderRefused
+from minutebook.errors import ContextOverflow, ProviderFailed, ProviderRefused, RequestRefused
 from minutebook.service.http.json_codec import INLINE_BYTES, is_deeper, json_bytes
 
 
@@ -29,10 +29,19 @@ async def parse_chunks(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[byte
     """Each event of a stream, as bytes and parsed.
 
     Raises:
+        ContextOverflow: the first event is that error.
         ProviderFailed: an event is not a chunk of a completion.
     """
+    is_first = True
     async for data in events:
-        yield data, await compute(_parse_completion, data, is_large=len(data) > INLINE_BYTES)
+        try:
+            chunk = await compute(_parse_completion, data, is_large=len(data) > INLINE_BYTES)
+        except ContextOverflow as overflow:
+            if is_first:
+                raise
+            raise ProviderFailed(_PROVIDER, 500, overflow.problem) from overflow  # a part of the answer was sent
+        yield data, chunk
+        is_first = False
 
 
 _PROVIDER: Final = "upstream"
@@ -109,8 +118,11 @@ class Upstream:
         """One of the provider's models.
 
         Raises:
+            RequestRefused: the id would be another path.
             ProviderFailed: the request failed.
         """
+        if model_id in {"", ".", ".."}:
+            raise RequestRefused(404, "There is no such model.", "model_not_found", "model")
         return await self._get(f"models/{quote(model_id, safe='')}", authorization)
 
     async def _get(self, path: str, authorization: str | None) -> dict[str, Any]:
@@ -336,10 +348,13 @@ def _valid_completion(value: dict[str, Any]) -> dict[str, Any]:
     """Return a completion or a chunk.
 
     Raises:
-        ProviderFailed: a field has the wrong type, or the provider reports an error with a success status.
+        ContextOverflow: the provider reports that error with a success status.
+        ProviderFailed: a field has the wrong type, or the provider reports another error with a success status.
     """
     if "error" in value and value["error"] is not None:
-        raise ProviderFailed(_PROVIDER, 500, error_reason(value)[0])
+        problem, code = error_reason(value)
+        error = error_from_status(_PROVIDER, 400, problem, code=code)
+        raise error if isinstance(error, ContextOverflow) else ProviderFailed(_PROVIDER, 500, problem)
     try:
         _Completion.model_validate(value, strict=True)
     except ValidationError as error:

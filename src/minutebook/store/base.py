@@ -160,8 +160,7 @@ class ConversationStore(DocumentOperations, LeaseOperations):
             raise InvalidSetting("entries", [], "at least one entry, or expected_version=0 for an empty conversation")
         if release and lease is None:
             raise MissingSetting("lease", "release=True needs it: pass the lease that the append releases")
-        is_large = len(entries) > _MAX_INLINE_ENTRIES
-        pairs = await asyncio.to_thread(_pack_all, entries) if is_large else _pack_all(entries)
+        pairs = await asyncio.to_thread(_pack_all, entries) if _are_large(entries) else _pack_all(entries)
         packed = tuple(entry for entry, _ in pairs)
         digest = b""
         if idempotency_key is not None:
@@ -473,6 +472,13 @@ class ConversationStore(DocumentOperations, LeaseOperations):
     ) -> None:
         """Close the store."""
         await self.close()
+
+
+def _are_large(entries: Sequence[ConversationEntry]) -> bool:
+    """Whether encoding the entries takes so long that it is done in a thread. Most entries with parts have few."""
+    return len(entries) > _MAX_INLINE_ENTRIES or any(
+        len(entry.extras.get("content") or ()) > _MAX_INLINE_ENTRIES for entry in entries if entry.extras
+    )
 
 
 def _pack_all(entries: Sequence[ConversationEntry]) -> list[tuple[Packed, Message]]:

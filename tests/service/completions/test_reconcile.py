@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -54,6 +56,33 @@ def test_an_edited_first_message_forks_the_conversation_at_the_start():
 def test_a_regenerated_answer_forks_the_conversation_before_the_old_answer():
     match = match_history(RECORD[:3], RECORD)
     assert (match.decision, match.shared, match.new_messages) == ("forked", 3, ())
+
+
+@given(sent=st.lists(st.sampled_from("ab"), min_size=1), record=st.lists(st.sampled_from("ab"), min_size=1))
+def test_the_end_of_the_record_that_the_request_begins_with_is_not_appended_again(sent, record):
+    assume(sent[0] != record[0])
+    lengths = [length for length in range(1, min(len(sent), len(record) - 1) + 1) if record[-length:] == sent[:length]]
+    assume(lengths)
+
+    match = match_history([user(text) for text in sent], [user(text) for text in record])
+
+    assert (match.decision, len(match.new_messages)) == ("partial", len(sent) - max(lengths))
+
+
+def test_messages_with_other_calls_do_not_overlap():
+    match = match_history([assistant("2", "b"), result("b"), user("three")], [*RECORD[:-1], assistant("2", "a")])
+    assert match.decision == "forked"
+
+
+def test_equal_messages_are_compared_in_linear_time():
+    def seconds(count):
+        record = [user("first"), *[user("yes"), assistant("no")] * count, user("last")]
+        sent = [*[user("yes"), assistant("no")] * count, user("new")]
+        started = time.process_time()
+        assert match_history(sent, record).decision == "forked"
+        return time.process_time() - started
+
+    assert min(seconds(4_000) for _ in range(3)) < 10 * min(seconds(1_000) for _ in range(3))
 
 
 def test_a_single_user_message_is_appended():

@@ -58,3 +58,5 @@ def test_a_model_is_retrieved_by_its_id(here):
     model = here.http().get(f"/v1/models/{models[0]['id']}")
     assert (model.status_code, model.json()) == (200, models[0])
     assert here.http().get("/v1/models/no/such-model").status_code == 404
+    for other_path in ("%2e%2e", "%2E", "", "%2e%2e/health", "a/%2e%2e/%2e%2e"):
+        assert here.http().get(f"/v1/models/{other_path}").status_code == 404

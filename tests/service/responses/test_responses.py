@@ -170,6 +170,21 @@ def test_input_items_are_listed():
         assert [item.content[0].text for item in items] == ["a", "b"]
 
 
+@pytest.mark.parametrize("is_continued", [False, True])
+def test_a_stream_that_is_opened_at_once_names_its_conversation(is_continued, monkeypatch):
+    monkeypatch.setattr("minutebook.service.responses.routes.OPEN_SECONDS", 0)
+    with served() as here:
+        client = here.client()
+        previous = client.responses.create(model=MODEL, input="a").id if is_continued else None
+        create = client.responses.with_streaming_response.create
+        with create(model=MODEL, input="b", previous_response_id=previous, stream=True) as raw:
+            conversation = raw.headers["x-conversation-id"]
+            *_, last = raw.parse()
+
+        items = client.conversations.items.list(conversation, order="asc")
+        assert [item.content[0].text for item in items][-2:] == ["b", last.response.output[0].content[0].text]
+
+
 def test_store_false_stores_nothing():
     with served(ScriptedModel("one", otherwise="two")) as here:
         client = here.client()

@@ -6,10 +6,10 @@ and other parts, calls with their arguments, and tool results.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from operator import eq
 from typing import Any, Final, Literal, NamedTuple
 
@@ -184,12 +184,41 @@ def _call(call: Mapping[str, Any], trimmed: Collection[str]) -> tuple[Any, Any, 
     return call.get("id"), function.get("name"), arguments
 
 
+_MAX_OVERLAPS: Final = 20
+"""Maximum number of overlaps whose messages are compared in full, longest first."""
+
+
 def _overlap(sent: Sequence[Message], record: Sequence[Message], trimmed: Collection[str]) -> int:
     """The number of messages with which the record ends and the request begins."""
-    for start in range(max(1, len(record) - len(sent)), len(record)):
-        if all(is_same(message, copy, trimmed) for message, copy in zip(record[start:], sent, strict=False)):
-            return len(record) - start
+    for length in islice(_possible_overlaps(sent, record[max(1, len(record) - len(sent)) :]), _MAX_OVERLAPS):
+        pairs = zip(record[len(record) - length :], sent, strict=False)
+        if all(is_same(message, copy, trimmed) for message, copy in pairs):
+            return length
     return 0
+
+
+def _possible_overlaps(sent: Sequence[Message], end: Sequence[Message]) -> Iterator[int]:
+    """The lengths with which `end` ends and `sent` begins, if only roles, contents and result ids are compared.
+
+    The longest is first. They are the borders of both sequences together (Knuth-Morris-Pratt), found in linear time.
+    """
+    keys = [*map(_key, sent), None, *map(_key, end)]
+    borders = [0]
+    for key in keys[1:]:
+        length = borders[-1]
+        while length and key != keys[length]:
+            length = borders[length - 1]
+        borders.append(length + (key == keys[length]))
+    length = borders[-1]
+    while length:
+        yield length
+        length = borders[length - 1]
+
+
+def _key(message: Message) -> str:
+    """A text that is equal for two messages that are the same."""
+    content = result_id(message) if role_of(message) == "tool" else _content(message)
+    return json.dumps([_role(message), content], sort_keys=True, default=repr)
 
 
 def _may_be_only_new_messages(sent: Sequence[Message]) -> bool:

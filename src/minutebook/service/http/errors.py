@@ -55,7 +55,8 @@ class Failure:
 
     status: int
     message: str
-    code: str | None = None
+    code: str | int | None = None
+    """A provider's code may be a number."""
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     own_type: str | None = None
@@ -126,10 +127,11 @@ def _provider_refused(error: ProviderRefused) -> Failure:
     """The provider's own error. Secrets in its text are removed: it may quote the request."""
     assert error.status is not None
     fields = {key: without_secrets(value) for key, value in error.error.items() if isinstance(value, str)}
+    code = error.error.get("code")
     return Failure(
         error.status,
         fields.get("message") or f"The provider returned status {error.status}.",
-        fields.get("code", "upstream_refused"),
+        code if isinstance(code, int) else fields.get("code", "upstream_refused"),
         fields.get("param"),
         dict(error.headers),
         fields.get("type", "rate_limit_error" if error.status == 429 else "invalid_request_error"),

@@ -26,7 +26,10 @@ from minutebook.service.state import CurrentService
 from minutebook.store.types import ConversationHeader
 
 _BEARER: Final = HTTPBearer(auto_error=False, description="An API key from `minutebook keys create`.")
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
+_FORWARDED: Final = (
+    *("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"),
+    *("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port", "x-forwarded-server"),
+)
 """Headers of a proxy, behind which the client may be on another machine."""
 
 

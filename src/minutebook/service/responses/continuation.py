@@ -1,5 +1,6 @@
 """The conversation that a response continues: a named one, the one of an earlier response, or a new one."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -86,6 +87,8 @@ class ConversationJob(AnswerJob):
     expected_version: int | None = None
     failed_attempt: str | None = None
     """Id of the response of an earlier attempt, if that failed."""
+    conversation_named: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the response header with the conversation is set."""
 
     async def lease_continued(self, leases: AsyncExitStack) -> ContinuedConversation:
         """Load the conversation that the request continues, and hold its lease until `leases` is closed.
@@ -107,9 +110,15 @@ class ConversationJob(AnswerJob):
             return await self._hold_previous(leases, self.request.previous_response_id)
         if self.identity is not None:
             return await self._hold_reconciled(leases, self.identity)
-        conversation = new_id("conv")
+        conversation = self._name_conversation(new_id("conv"))
         lease = await leases.enter_async_context(self.lease(conversation))
         return ContinuedConversation(conversation, lease=lease.lease)
+
+    def _name_conversation(self, conversation: str) -> str:
+        """Set the response header with the conversation. A stream is opened only after that."""
+        self.headers["x-conversation-id"] = conversation
+        self.conversation_named.set()
+        return conversation
 
     async def _hold_conversation(self, leases: AsyncExitStack, conversation: str) -> ContinuedConversation:
         require_access(self.caller, await self.store.header(conversation))
@@ -158,11 +167,11 @@ class ConversationJob(AnswerJob):
         if record is None:
             raise ConversationNotFound(conversation)
         if lease is not None and len(record.messages) == stop:
-            return ContinuedConversation(conversation, record, lease.lease)
+            return ContinuedConversation(self._name_conversation(conversation), record, lease.lease)
         messages, shared = record.messages[record.first :], stop - record.first
         # A fork cannot split an exchange. The messages after the last safe boundary are appended again.
         boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
-        fork_id = new_id("conv")
+        fork_id = self._name_conversation(new_id("conv"))
         fork_lease = (await leases.enter_async_context(self.lease(fork_id))).lease
         await self.store.fork(conversation, fork_id, at=record.first + boundary)
         fork = await self.load_record(fork_id)
@@ -181,7 +190,7 @@ class ConversationJob(AnswerJob):
             return None
         if record is None or len(record.messages) != stop:
             return None
-        return ContinuedConversation(conversation, record, lease.lease, stored_input=start)
+        return ContinuedConversation(self._name_conversation(conversation), record, lease.lease, stored_input=start)
 
 
 async def _find_previous(service: Service, caller: Caller, response_id: str) -> Any:

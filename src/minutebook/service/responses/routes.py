@@ -102,6 +102,8 @@ async def create_response(
         if earlier_answer is not None:
             return earlier_answer
         service.runs.start(job.run, job.execute())
+        if conversation is None and body.store is not False:
+            await _wait_for(job.conversation_named, job.run)
         return await _respond(service, job, request)
     except StoreUnavailable:
         can_continue = service.config.database.optional and not job.run.events  # no event was sent
@@ -125,7 +127,7 @@ async def _respond(service: Service, job: ResponseJob, request: Request) -> Resp
         events = run.stream(heartbeat_seconds=service.config.server.heartbeat_seconds)
         return EventStream(events, headers=job.headers)
     if job.request.background:
-        await _wait_for_input(job.input_stored, run)
+        await _wait_for(job.input_stored, run)
     else:
         async for _ in run.follow():
             pass
@@ -139,17 +141,19 @@ async def _respond(service: Service, job: ResponseJob, request: Request) -> Resp
     return JsonResponse(job.response.to_json(), headers=job.headers)
 
 
-async def _wait_for_input(input_stored: asyncio.Event, run: Run) -> None:
-    """Wait until the input of a background response is stored.
+async def _wait_for(event: asyncio.Event, run: Run) -> None:
+    """Wait until the run has set an event, such as that of its stored input.
 
     Raises:
         Exception: the error that ended the run before that.
     """
-    waiter = asyncio.create_task(input_stored.wait())
+    if event.is_set():
+        return
+    waiter = asyncio.create_task(event.wait())
     assert run.task is not None
     await asyncio.wait({waiter, run.task}, return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()
-    if not input_stored.is_set() and run.error is not None:
+    if not event.is_set() and run.error is not None:
         raise run.error
 
 

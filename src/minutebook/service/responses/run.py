@@ -159,7 +159,6 @@ class ResponseJob(ConversationJob):
             "evaluation": call.evaluation_id.hex,
             "input": [start, length + len(new_messages)],
         }
-        self.headers["x-conversation-id"] = call.settings.conversation
         await self._begin(call, is_new_conversation=continued.record is None or continued.is_fork)
         self.response = StoredResponse(self.run.id, dict(self._body), None)
         self.input_stored.set()
@@ -378,7 +377,8 @@ class ResponseJob(ConversationJob):
         return NewDocument(RUN_KIND, self.run.id, {**self._body, **fields}, replace=True)
 
     def _send_start(self, events: ResponseEvents) -> None:
-        self._send(events.start(response_object(self.run.id, self._body, "in_progress", [])))
+        if not self.run.events:  # an earlier attempt may have sent it before a context overflow
+            self._send(events.start(response_object(self.run.id, self._body, "in_progress", [])))
 
     def _send(self, events: Iterable[bytes]) -> None:
         for event in events:

@@ -76,6 +76,11 @@ class ThreadEvents:
         """The text of the answer so far."""
         return self._finished_text + self._current_text
 
+    @property
+    def unfinished_text(self) -> str:
+        """The text of the model call in progress."""
+        return self._current_text
+
     def on_run_event(self, event: RunEvent) -> None:
         """Send the event of an agent, if it is of interest to the user."""
         match event:

@@ -18,7 +18,7 @@ from minutebook.agent.prompt_message import text_prompt
 from minutebook.agent.runner import ConversationRunner
 from minutebook.compaction.manager import HistoryCompacted
 from minutebook.conversation.minutes import usage_json
-from minutebook.conversation.record_cache import CachedRecord
+from minutebook.conversation.record_cache import CachedRecord, are_large, compute
 from minutebook.conversation.trimming import tool_uses, tool_uses_for_clients
 from minutebook.conversation.view_source import ViewSource
 from minutebook.errors import (
@@ -126,7 +126,7 @@ class ThreadJob(AnswerJob):
                 return
             position = self._stored_position(cached, None if earlier is None else earlier.body["input"][0])
             prompt = text_prompt("chat", "", tools)
-            record = self._thread_record(cached, prompt, lease.lease, is_stored=position is not None)
+            record = await self._thread_record(cached, prompt, lease.lease, is_stored=position is not None)
             if position is None:
                 position = len(record.record) - 1
             async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(record)) as spending:
@@ -145,7 +145,7 @@ class ThreadJob(AnswerJob):
                     await record.fail(fields, [self._run_document(position, outcome)])
                     raise
                 finally:
-                    spending.tokens = self._spent_tokens
+                    spending.tokens = self._spent_tokens + self._unfinished_tokens(record)
 
     def _stored_position(self, cached: CachedRecord | None, earlier_position: int | None) -> int | None:
         """The position of the message, if an earlier attempt has stored it there and its answer may be continued.
@@ -168,7 +168,7 @@ class ThreadJob(AnswerJob):
         require_room(cached.header.length + (1 if position is not None else 2), self.service.config.limits)
         return position
 
-    def _thread_record(
+    async def _thread_record(
         self,
         cached: CachedRecord | None,
         prompt: Prompt[Any],
@@ -180,7 +180,6 @@ class ThreadJob(AnswerJob):
         """The record of the thread for this answer. `is_stored`: it has the question already."""
         model, system_prompt = self.question.model, self.service.config.system_prompt
         counter = counter_of(model)
-        version = 0 if cached is None else cached.header.version
         new_messages: list[Message] = [] if is_stored else [self.question.message]
         if not is_stored and system_prompt is not None and (cached is None or not cached.header.length):
             new_messages.insert(0, {"role": "system", "content": system_prompt})
@@ -190,19 +189,26 @@ class ThreadJob(AnswerJob):
             lease=lease,
             overhead_tokens=ToolsAndSchema(prompt.render(), strict_tools=False).tokens(counter),
         )
-        source = ViewSource(None, (), counter=counter, whole_record=True) if cached is None else cached.source(counter)
-        return ThreadRecord(
-            self.store,
-            settings,
-            source,
-            new_messages,
-            version=version,
-            recipient=self.caller.recipient,
-            last_request=0 if cached is None else cached.header.requests,
-            is_recorded=is_recorded,
-            is_optional=self.service.config.database.optional,
-            observe_append=self.service.metrics.observe_append,
-        )
+
+        def create_record() -> ThreadRecord:
+            source = ViewSource(None, (), counter=counter, whole_record=True)
+            record = ThreadRecord(
+                self.store,
+                settings,
+                source if cached is None else cached.source(counter),
+                new_messages,
+                version=0 if cached is None else cached.header.version,
+                recipient=self.caller.recipient,
+                last_request=0 if cached is None else cached.header.requests,
+                is_recorded=is_recorded,
+                is_optional=self.service.config.database.optional,
+                observe_append=self.service.metrics.observe_append,
+            )
+            record.record.token_counts()
+            return record
+
+        stored = () if cached is None else cached.unindexed(counter)
+        return await compute(create_record, is_large=are_large([*stored, *new_messages]))
 
     async def _finish(
         self, record: ThreadRecord, position: int, fields: Mapping[str, Any], messages: Sequence[Message]
@@ -228,12 +234,12 @@ class ThreadJob(AnswerJob):
         """Answer the message without history, and do not record it."""
         self.run.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
         prompt = text_prompt("chat", "", tools)
-        record = self._thread_record(None, prompt, is_recorded=False)
+        record = await self._thread_record(None, prompt, is_recorded=False)
         async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(record)) as spending:
             try:
                 fields, messages = await self._run_agent(record, prompt, len(record.record) - 1)
             finally:
-                spending.tokens = self._spent_tokens
+                spending.tokens = self._spent_tokens + self._unfinished_tokens(record)
         self._finish_unrecorded(fields, messages)
 
     def _finish_unrecorded(self, fields: Mapping[str, Any], messages: Sequence[Message]) -> None:
@@ -306,9 +312,14 @@ class ThreadJob(AnswerJob):
         }
         return NewDocument(RUN_KIND, self.run.id, body, replace=True)
 
+    def _unfinished_tokens(self, record: ThreadRecord) -> int:
+        """The tokens of a model call that ended after a part of its answer."""
+        return self._estimated_tokens(record) if self._events.unfinished_text else 0
+
     def _estimated_tokens(self, record: ThreadRecord) -> int:
         """The tokens of the newest model call, if the provider reports no usage."""
-        return record.request.minutes.tokens_after + counter_of(self.question.model).count(self._events.text)
+        answer_tokens = counter_of(self.question.model).count(self._events.unfinished_text)
+        return record.request.minutes.tokens_after + answer_tokens
 
     def _max_tokens(self, record: ThreadRecord) -> int:
         """The maximum tokens of the first model call: the complete record and the longest answer."""

@@ -124,8 +124,10 @@ def _codex() -> list[dict[str, Any]]:
             "session_meta",
             {"id": "s-1", "timestamp": TIME, "cwd": "/app", "originator": "codex_exec", "cli_version": "0.166.0"},
         ),
+        line("world_state", {"full": True, "state": {}}),
         line("turn_context", {"cwd": "/app", "model": "gpt-5"}),
         *(line("response_item", item) for item in ITEMS),
+        line("token_usage_record", {"response_id": "r1", "usage": counts}),
         line("event_msg", {"type": "token_count", "info": {"total_token_usage": counts, "last_token_usage": counts}}),
     ]
 

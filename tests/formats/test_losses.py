@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from minutebook import check
 from minutebook.formats import Source, convert, read
 from minutebook.formats.registry import with_messages
 from minutebook.record.message import text_of
@@ -165,3 +166,25 @@ def test_usage_of_codex_in_an_event_of_an_unknown_type_is_reported() -> None:
 
     assert not any(item.usage for item in conversation.items)
     assert "has usage in an event of the unknown type 'token_counts'" in str(source.skipped[0])
+
+
+def test_parallel_calls_have_their_own_results_in_sharegpt() -> None:
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "look", "arguments": json.dumps({"at": name})}}
+        for name in ("a", "b")
+    ]
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "b", "content": "a dog"},
+        {"role": "tool", "tool_call_id": "a", "content": "a cat"},
+        {"role": "assistant", "content": "A cat and a dog."},
+    ]
+
+    value, _ = converted({"model": "gpt-5", "messages": messages}, "sharegpt")
+    (again,) = read(json.dumps(value).encode())
+
+    assert check(again.messages) == []
+    arguments = [message["tool_calls"][0]["function"]["arguments"] for message in again.messages[1:5:2]]
+    assert list(map(json.loads, arguments)) == [{"at": "b"}, {"at": "a"}]
+    assert [message["content"] for message in again.messages[2:6:2]] == ["a dog", "a cat"]

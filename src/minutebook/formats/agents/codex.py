@@ -21,8 +21,11 @@ from minutebook.wire.responses import items_to_messages, message_to_items
 
 _NOT_SENT: Final = frozenset({"ghost_snapshot", "other"})
 """Types of items that Codex records but does not send to the model."""
-_OTHER_LINES: Final = frozenset({"event_msg"})
-"""Types of lines that are only for the display."""
+_OTHER_LINES: Final = frozenset(
+    {"event_msg", "world_state", "token_usage_record", "dynamic_tools_updated", "security_risk_score"}
+    | {"inter_agent_communication_metadata"}
+)
+"""Types of lines that are not sent to the model. The usage in them is also in `token_count` events."""
 
 
 @shape_test

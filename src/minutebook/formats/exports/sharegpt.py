@@ -1,7 +1,7 @@
 """ShareGPT data: `conversations` of turns with `from` and `value`, as training sets use them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from minutebook.formats.malformed import shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
 from minutebook.formats.requests.chat import fact_fields
 from minutebook.formats.source import Source
-from minutebook.record.message import Message, call_names, role_of, text_of
+from minutebook.record.message import Message, call_ids, call_names, is_result, result_id, role_of, text_of
 
 _USER: Final = frozenset({"human", "user"})
 _ASSISTANT: Final = frozenset({"gpt", "assistant", "chatgpt", "bing", "bard", "model"})
@@ -71,16 +71,34 @@ def _message(speaker: str, value: Any, call_id: str) -> Message | None:
 
 
 def write(conversation: SourceConversation) -> Any:
-    turns: list[dict[str, str]] = []
-    for message in conversation.messages:
+    return {**fact_fields(conversation), "conversations": list(_turns(conversation.messages))}
+
+
+def _turns(messages: Iterable[Message]) -> Iterator[dict[str, str]]:
+    """The turns of the messages. Turns have no ids, so each call is written directly before its result."""
+    open_calls: list[tuple[str, dict[str, str]]] = []
+    for message in messages:
         role, text = role_of(message), text_of(message)
+        if is_result(message):
+            indexes = [index for index, (call_id, _) in enumerate(open_calls) if call_id == result_id(message)]
+            if indexes:
+                yield open_calls.pop(indexes[0])[1]
+        else:
+            yield from (turn for _, turn in open_calls)
+            open_calls = list(_calls(message))
         if text or role != "assistant":
             speaker = {"assistant": "gpt", "user": "human", "tool": "observation"}.get(role, "system")
-            turns.append({"from": speaker, "value": text})
-        for tool_call, name in zip(message.get("tool_calls") or (), call_names(message), strict=False):
-            arguments = (tool_call.get("function") or {}).get("arguments", "")
-            turns.append({"from": "function_call", "value": json_text({"name": name, "arguments": arguments})})
-    return {**fact_fields(conversation), "conversations": turns}
+            yield {"from": speaker, "value": text}
+    yield from (turn for _, turn in open_calls)
+
+
+def _calls(message: Message) -> Iterator[tuple[str, dict[str, str]]]:
+    """The id and the turn of each call."""
+    for call_id, tool_call, name in zip(
+        call_ids(message), message.get("tool_calls") or (), call_names(message), strict=False
+    ):
+        arguments = (tool_call.get("function") or {}).get("arguments", "")
+        yield call_id, {"from": "function_call", "value": json_text({"name": name, "arguments": arguments})}
 
 
 FORMAT: Final = Format(

@@ -83,6 +83,15 @@ def test_keys_move_between_requests_breaks_and_messages(conversation):
     opened.wait_for_request(number)
 
 
+def test_a_button_keeps_the_focus_when_it_was_used(conversation):
+    opened = conversation()
+    opened.page.focus("#go-previous")
+    for number in (499, 498):
+        opened.press("Enter")
+        opened.wait_for_request(number)
+        assert opened.page.evaluate("document.activeElement.id") == "go-previous"
+
+
 def test_only_changes_and_one_fate_can_be_shown(conversation):
     opened = conversation()
     page = opened.page

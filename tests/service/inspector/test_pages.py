@@ -1,6 +1,7 @@
 """The pages over HTTP: access, headers, fragments, escapes."""
 
 import base64
+import html
 import json
 import re
 
@@ -226,3 +227,36 @@ def test_long_lines_and_long_texts_are_cut_with_a_note():
 
 def test_controls_are_visible():
     assert visible("a\x00b\u202ec\ud800\ttab\nline") == "a\\x00b\\u202ec\\ud800\ttab\nline"
+
+
+def test_the_list_is_loaded_again_until_it_has_all_figures(pages):
+    page = pages.get("/").text
+    while 'hx-trigger="load' in page:
+        page = pages.get("/").text
+
+    assert page.count('data-label="cost"') == 2
+    assert 'data-label="cost">–' not in page
+
+
+def test_the_next_page_of_the_list_has_the_same_filters(tmp_path):
+    sessions = [session(1) | {"id": str(number)} for number in range(51)]
+    path = write_sessions(tmp_path / "sessions.jsonl", *sessions)
+    with inspecting(path) as (url, first_path), httpx2.Client(base_url=url, trust_env=False, timeout=30) as http:
+        http.get(first_path)
+        page = ""
+        while "51 conversations" not in page or 'hx-trigger="load' in page:
+            page = http.get("/", params={"min_cost": "0", "sort": "turns"}).text
+        (following,) = re.findall(r'href="([^"]+)">Next page', page)
+        last = http.get(html.unescape(following)).text
+
+    assert "min_cost=0" in following
+    assert "sort=turns" in following
+    assert last.count('data-label="cost"') == 1
+
+
+def test_the_series_can_be_read_from_a_request_on(pages):
+    address = f"{conversation_with(pages, 'order 3')}/series.json"
+    whole, rest = pages.get(address).json(), pages.get(address, params={"after": 20}).json()
+
+    assert rest["sent"] == whole["sent"][20:]
+    assert rest["marks"] == {number: marks for number, marks in whole["marks"].items() if int(number) > 20}

@@ -1,6 +1,5 @@
 """The plan page: steps, their messages, and the summaries that are shown instead of them."""
 
-import asyncio
 import re
 
 import httpx2
@@ -27,7 +26,7 @@ def store():
         for request in ("Please begin.", "And now?"):
             task = AsyncConversation("task", store=store, system="You refactor.", manager=StepHistoryManager())
             run_sync(task.run(adapter, request, tools=(READER,), sections=sections))
-    asyncio.run(store.append("chat", entries_of(session(1)["messages"]), expected_version=0))
+    run_sync(store.append("chat", entries_of(session(1)["messages"]), expected_version=0))
     return store
 
 
@@ -55,7 +54,7 @@ def steps_of(page):
 def test_every_step_has_its_state_its_messages_and_the_summary_that_is_shown_instead(pages, store):
     page = pages.get("/c/task/plan").text
     steps = steps_of(page)
-    count = len(asyncio.run(store.load("task")).messages)
+    count = len(run_sync(store.load("task")).messages)
     positions = sorted(
         position
         for start, stop in re.findall(r'\?m=\d+">(\d+)(?:\W(\d+))?<', page)

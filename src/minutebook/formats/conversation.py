@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from minutebook.formats.malformed import skip_malformed
 from minutebook.formats.source import Kind, Source, Value
+from minutebook.formats.value_errors import skip_malformed
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider
 from minutebook.wire.read import read_numbered

@@ -13,9 +13,9 @@ from typing import Any, Final
 from minutebook.errors import InvalidMessage, InvalidSetting, MinutebookError, UnreadableInput
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, Writer, describe, text_id
 from minutebook.formats.losses import losses
-from minutebook.formats.malformed import MALFORMED, problem_of, shape_test, skip_malformed
 from minutebook.formats.requests.chat import messages_of
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import MALFORMED, problem_of, shape_test, skip_malformed
 from minutebook.record.message import Message, call_ids, is_result
 from minutebook.wire.write import without_own_keys
 

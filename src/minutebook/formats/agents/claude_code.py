@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, time_of
-from minutebook.formats.malformed import shape_test, skip_malformed, skip_unknown_role
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test, skip_malformed, skip_unknown_role
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, leading_system_count
 from minutebook.wire.read import read as read_messages

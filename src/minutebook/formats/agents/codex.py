@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from minutebook.errors import InvalidMessage
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
-from minutebook.formats.malformed import shape_test, skip_malformed
 from minutebook.formats.messages import json_text, system, user
 from minutebook.formats.requests.responses import is_item
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test, skip_malformed
 from minutebook.record.fold import Fold
 from minutebook.record.message import leading_system_count
 from minutebook.wire.responses import items_to_messages, message_to_items

@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, time_of
-from minutebook.formats.malformed import shape_test, skip_malformed
 from minutebook.formats.messages import assistant, call, json_text, result, user
 from minutebook.formats.source import Source, Value
+from minutebook.formats.value_errors import shape_test, skip_malformed
 
 _TYPES: Final = frozenset({"user", "gemini", "info", "error", "warning"})
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
-from minutebook.formats.malformed import shape_test, skip_malformed, skip_unknown_role
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
 from minutebook.formats.source import Source, Value
+from minutebook.formats.value_errors import shape_test, skip_malformed, skip_unknown_role
 
 _NOT_SENT: Final = frozenset({"change_agent_state", "recall", "agent_state_changed", "null", "condensation"})
 """Actions and observations that are recorded but not sent to the model."""

@@ -12,8 +12,8 @@ from minutebook.formats.conversation import (
     read_each,
     text_id,
 )
-from minutebook.formats.malformed import shape_test
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test
 
 
 def _history(value: Mapping[str, Any]) -> Any:

@@ -18,9 +18,9 @@ from minutebook.formats.conversation import (
     read_each,
     time_of,
 )
-from minutebook.formats.malformed import shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test, skip_unknown_role
 from minutebook.record.message import Message
 
 _CONTENT_TYPES: Final = frozenset(

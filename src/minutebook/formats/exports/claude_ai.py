@@ -14,9 +14,9 @@ from minutebook.formats.conversation import (
     read_items,
     time_of,
 )
-from minutebook.formats.malformed import known_parts, shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, json_text, result, user
 from minutebook.formats.source import Source, Value
+from minutebook.formats.value_errors import known_parts, shape_test, skip_unknown_role
 from minutebook.record.message import Message
 
 

@@ -15,8 +15,8 @@ from minutebook.formats.conversation import (
     read_each,
     time_of,
 )
-from minutebook.formats.malformed import shape_test, skip_malformed, skip_unknown_role
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test, skip_malformed, skip_unknown_role
 from minutebook.record.message import ROLES
 
 

@@ -14,10 +14,10 @@ from minutebook.formats.conversation import (
     read_each,
     text_id,
 )
-from minutebook.formats.malformed import shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
 from minutebook.formats.requests.chat import fact_fields
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test, skip_unknown_role
 from minutebook.record.message import Message, call_ids, call_names, is_result, result_id, role_of, text_of
 
 _USER: Final = frozenset({"human", "user"})

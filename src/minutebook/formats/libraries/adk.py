@@ -15,8 +15,8 @@ from minutebook.formats.conversation import (
     text_id,
     time_of,
 )
-from minutebook.formats.malformed import shape_test, skip_malformed, skip_unknown_role
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test, skip_malformed, skip_unknown_role
 from minutebook.wire.gemini import numbered_messages
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from minutebook.errors import MinutebookError
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
-from minutebook.formats.malformed import shape_test
 from minutebook.formats.source import Source, Value
+from minutebook.formats.value_errors import shape_test
 from minutebook.record.fold import Fold
 from minutebook.wire.chat import entry_from_json, entry_to_provider_message
 

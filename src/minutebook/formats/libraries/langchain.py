@@ -14,10 +14,10 @@ from minutebook.formats.conversation import (
     read_each,
     read_items,
 )
-from minutebook.formats.malformed import shape_test, skip_unknown_role
 from minutebook.formats.messages import assistant, call, result, system, user
 from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of
 from minutebook.formats.source import Source, Value
+from minutebook.formats.value_errors import shape_test, skip_unknown_role
 from minutebook.record.message import Message, role_of
 from minutebook.wire.anthropic import to_anthropic
 

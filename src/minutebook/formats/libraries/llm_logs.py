@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
-from minutebook.formats.malformed import shape_test, skip_malformed
 from minutebook.formats.messages import assistant, call, result, system, user
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test, skip_malformed
 
 _UNREAD_TABLES: Final = frozenset({"prompt_attachments", "prompt_fragments", "system_fragments"})
 """Tables with parts of prompts, by response."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, has_keys, items_of, time_of
-from minutebook.formats.malformed import shape_test, skip_malformed
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test, skip_malformed
 
 
 @shape_test

@@ -14,9 +14,9 @@ from minutebook.formats.conversation import (
     read_items,
     time_of,
 )
-from minutebook.formats.malformed import known_parts, shape_test
 from minutebook.formats.messages import assistant, call, image, json_text, result, system, user
 from minutebook.formats.source import Source, Value
+from minutebook.formats.value_errors import known_parts, shape_test
 from minutebook.record.message import Message
 
 _REQUEST_PARTS: Final = frozenset({"system-prompt", "user-prompt", "tool-return", "retry-prompt"})

@@ -14,9 +14,9 @@ from minutebook.formats.conversation import (
     list_places,
     read_each,
 )
-from minutebook.formats.malformed import shape_test
 from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test
 from minutebook.record.message import leading_system_count, text_of
 from minutebook.wire.read import read_input
 from minutebook.wire.write import anthropic_arguments

@@ -14,10 +14,10 @@ from minutebook.formats.conversation import (
     list_places,
     read_each,
 )
-from minutebook.formats.malformed import shape_test
 from minutebook.formats.messages import json_text, system
 from minutebook.formats.requests.chat import facts_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test
 from minutebook.record.message import plain_copy
 
 _BLOCKS: Final = frozenset(

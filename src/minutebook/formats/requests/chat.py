@@ -17,8 +17,8 @@ from minutebook.formats.conversation import (
     text_id,
     time_of,
 )
-from minutebook.formats.malformed import shape_test
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test
 from minutebook.record.message import ROLES, Message, is_result, plain_copy, require_message, type_of
 from minutebook.wire.read import read_input
 from minutebook.wire.responses import is_item_part

@@ -14,7 +14,6 @@ from minutebook.formats.conversation import (
     list_places,
     read_each,
 )
-from minutebook.formats.malformed import shape_test
 from minutebook.formats.requests.chat import (
     fact_fields,
     facts_of,
@@ -23,6 +22,7 @@ from minutebook.formats.requests.chat import (
     without_messages,
 )
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test
 from minutebook.record.message import leading_system_count, text_of
 from minutebook.wire.gemini import contents_to_messages, gemini_arguments, messages_to_contents, system_message
 

@@ -15,10 +15,10 @@ from minutebook.formats.conversation import (
     list_places,
     read_each,
 )
-from minutebook.formats.malformed import shape_test
 from minutebook.formats.messages import system, user
 from minutebook.formats.requests.chat import fact_fields, facts_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
+from minutebook.formats.value_errors import shape_test
 from minutebook.record.message import leading_system_count, text_of
 from minutebook.wire.responses import is_item_part, item_type, message_to_items
 from minutebook.wire.write import responses_arguments

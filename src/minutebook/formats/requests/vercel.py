@@ -14,10 +14,10 @@ from minutebook.formats.conversation import (
     read_items,
     time_of,
 )
-from minutebook.formats.malformed import known_parts, shape_test
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
 from minutebook.formats.requests.chat import facts_of, messages_of
 from minutebook.formats.source import Source, Value
+from minutebook.formats.value_errors import known_parts, shape_test
 from minutebook.record.message import Message
 
 

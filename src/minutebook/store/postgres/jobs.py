@@ -1,6 +1,6 @@
 """The schema of the background job queue. `minutebook.conversation.jobs` runs the workers.
 
-It has migrations of its own, in the folder `job_migrations`, because only databases with background jobs have it. The first
+It has its own migrations, in the folder `job_migrations`, because only databases with background jobs have it. The first
 one also creates procrastinate's tables. A change of these in a later version of procrastinate needs a migration too.
 """
 

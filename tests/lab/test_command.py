@@ -194,7 +194,7 @@ def test_one_policy_cannot_be_compared_with_itself(chat: Path) -> None:
 
 def test_what_a_service_recorded_in_shadow_mode(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'service.db'}"
-    retention = 'conversation: {retention: {"mode": "shadow", "preserve_turns": 1}}\n'
+    retention = 'conversation: {retention: {"mode": "shadow", "preserve_turns": 1, "max_loaded_messages": 4}}\n'
     with talking(adding(5), db=database, config=TOOLS + retention, folder=tmp_path) as here:
         thread = here.thread()
         for turn in range(5):

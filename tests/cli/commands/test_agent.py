@@ -36,7 +36,7 @@ def test_what_is_wrong_is_shown_with_a_caret(run: Run, bad: Path) -> None:
     assert lines == [
         (
             f"{bad}:10:13: error[unknown-strategy]: no history strategy 'banana'; "
-            "choose one of summarize, truncate, turns, hybrid, none"
+            "choose one of summarize, truncate, turns, hybrid, balanced, economy, quality, none"
         ),
         " 10 |     history banana",
         "    |             ^^^^^^",
@@ -57,7 +57,7 @@ def test_json_has_every_diagnostic(run: Run, bad: Path) -> None:
     assert told["diagnostics"][1] == {
         "code": "unknown-strategy",
         "severity": "error",
-        "message": "no history strategy 'banana'; choose one of summarize, truncate, turns, hybrid, none",
+        "message": "no history strategy 'banana'; choose one of summarize, truncate, turns, hybrid, balanced, economy, quality, none",
         "suggestion": None,
         "file": str(bad),
         "line": 10,

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from minutebook.store.backend import SearchQuery
 from minutebook.store.codec import cursor_of, cursor_values
+from minutebook.store.rules import merged_ranges
 from minutebook.store.scan import MAX_SCANNED_ENTRIES
 from minutebook.store.search import (
     FIRST_FOLD_POSITION,
@@ -18,6 +19,8 @@ from minutebook.store.sql.transaction import ConversationRow, EntrySpan, SqlTran
 from minutebook.store.types import Page, SearchHit
 
 _MAX_KEY: Final = 1 << 62
+_POSITION: Final = (1 << KEY_SHIFT) - 1
+"""The bits of a key that are the position."""
 _MAX_BATCH: Final = 200
 """Maximum number of keys that are read from the index at a time."""
 _SELECT_FOLD: Final = (
@@ -38,7 +41,7 @@ class _Candidate(NamedTuple):
 
     @property
     def position(self) -> int:
-        return self.key & ((1 << KEY_SHIFT) - 1)
+        return self.key & _POSITION
 
     @property
     def is_fold(self) -> bool:
@@ -97,13 +100,17 @@ async def _load_hits(
         if (row := within or rows.get(key >> KEY_SHIFT)) is not None
         and ((candidate := _Candidate(key, row)).is_fold or within or candidate.position >= _first_position(row))
     ]
-    entries = [candidate for candidate in candidates if not candidate.is_fold]
-    spans = [EntrySpan(entry.number, entry.position, entry.position + 1) for entry in entries]
+    entries = {candidate.key: candidate.row for candidate in candidates if not candidate.is_fold}
+    parts = merged_ranges(range(key, key + 1) for key in entries)  # the keys of one row of an index are consecutive
+    spans = [
+        EntrySpan(part.start >> KEY_SHIFT, part.start & _POSITION, (part.stop - 1 & _POSITION) + 1) for part in parts
+    ]
     results = await tx.query(*map(tx.entry_query, spans))
     hits: dict[int, SearchHit | None] = {}
-    existing = [candidate for candidate, result in zip(entries, results, strict=True) if result]
-    for candidate, entry in zip(existing, (await tx.unpack(results))[1], strict=True):
-        hits[candidate.key] = target.hit(candidate.row.conversation.id, candidate.position, entry)
+    numbers = [span.number for span, result in zip(spans, results, strict=True) for _ in result]
+    for number, position, entry in zip(numbers, *await tx.unpack(results), strict=True):
+        key = (number << KEY_SHIFT) + position
+        hits[key] = target.hit(entries[key].conversation.id, position, entry)
     summaries = [candidate for candidate in candidates if candidate.is_fold]
     fold_queries = [(_SELECT_FOLD, (summary.number, summary.position - FIRST_FOLD_POSITION)) for summary in summaries]
     for candidate, fold_rows in zip(summaries, await tx.query(*fold_queries), strict=True):

@@ -30,7 +30,7 @@ MAX_INLINE_MESSAGES: Final = 1_000
 """Work on each of more messages is done in a thread."""
 _MAX_INLINE_CHARACTERS: Final = 256 * 1024
 _PART_CHARACTERS: Final = 256
-"""A content part is counted as a text of at least this length."""
+"""A content part takes at least as long as a text of this many characters."""
 _MESSAGE_BYTES: Final = 1_500
 """Estimated memory of a message and its index, without its text."""
 _MAX_IDLE_SECONDS: Final = 900.0

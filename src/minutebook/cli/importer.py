@@ -201,15 +201,15 @@ class Importer:
             if parent and source.branch_of:
                 own_name = self._free_name(source.branch_of, conversation.format.name)
                 former_names = [*self._family(parent), *self._family(own_name), *source.former_ids]
-                if (name := self._continued(former_names, entries)) and is_stored(name, []):
+                if (name := self._find_continued(former_names, entries)) and is_stored(name, []):
                     return name
             for possible_name in names:
                 name = self._free_name(possible_name, conversation.format.name)
                 if is_stored(name, [parent] if parent else []):
                     return name
-            if (former_name := self._continued(source.former_ids, entries)) and is_stored(former_name, []):
+            if (former_name := self._find_continued(source.former_ids, entries)) and is_stored(former_name, []):
                 return former_name
-            shared_count = self.database.run(_shared_count(self.database.store, name, entries))
+            shared_count = self.database.run(_count_shared(self.database.store, name, entries))
             if conversation.format in _OWN_FORMATS and not any(map(is_user, source.messages[:shared_count])):
                 self.result.refused.append(ConversationProblems(file, name, [_ID_TAKEN]))
                 return None
@@ -228,7 +228,7 @@ class Importer:
         names = (_branch_name(name.partition(_BRANCH_MARK)[0], number) for number in count(1))
         return takewhile(lambda each: self.database.run(_length(self.database.store, each)) is not None, names)
 
-    def _continued(self, names: Iterable[str], entries: Sequence[ConversationEntry]) -> str:
+    def _find_continued(self, names: Iterable[str], entries: Sequence[ConversationEntry]) -> str:
         """The first of the stored conversations whose messages all begin this one; empty if there is none.
 
         When a session is rewound, its file has the messages that were imported before as a branch. When a branch becomes
@@ -237,7 +237,7 @@ class Importer:
         store, run, used_names = self.database.store, self.database.run, set(self._names.values())
         for name in names:
             length = None if name in used_names else run(_length(store, name))
-            if length and length == run(_shared_count(store, name, entries)):
+            if length and length == run(_count_shared(store, name, entries)):
                 return name
         return ""
 
@@ -316,7 +316,7 @@ async def _fork(
     """
     if await _length(store, name) is not None:
         return False
-    counts = {parent: await _shared_count(store, parent, entries) for parent in parents}
+    counts = {parent: await _count_shared(store, parent, entries) for parent in parents}
     parent = max(counts, key=lambda parent: counts[parent], default="")
     for position in range(counts.get(parent, 0), 0, -1):
         with suppress(InvalidSetting):  # this position is within an exchange
@@ -325,7 +325,7 @@ async def _fork(
     return False
 
 
-async def _shared_count(store: ConversationStore, name: str, entries: Sequence[ConversationEntry]) -> int:
+async def _count_shared(store: ConversationStore, name: str, entries: Sequence[ConversationEntry]) -> int:
     """The number of messages at the start that a stored conversation and the entries have in common."""
     if await _length(store, name) is None:
         return 0

@@ -201,13 +201,13 @@ class Importer:
             if parent and source.branch_of:
                 own_name = self._free_name(source.branch_of, conversation.format.name)
                 former_names = [*self._family(parent), *self._family(own_name), *source.former_ids]
-                if (name := self._continued(former_names, entries)) and is_stored(name, []):
+                if (name := self._find_continued(former_names, entries)) and is_stored(name, []):
                     return name
             for possible_name in names:
                 name = self._free_name(possible_name, conversation.format.name)
                 if is_stored(name, [parent] if parent else []):
                     return name
-            if (former_name := self._continued(source.former_ids, entries)) and is_stored(former_name, []):
+            if (former_name := self._find_continued(source.former_ids, entries)) and is_stored(former_name, []):
                 return former_name
             shared_count = self.database.run(_count_shared(self.database.store, name, entries))
             if conversation.format in _OWN_FORMATS and not any(map(is_user, source.messages[:shared_count])):
@@ -228,7 +228,7 @@ class Importer:
         names = (_branch_name(name.partition(_BRANCH_MARK)[0], number) for number in count(1))
         return takewhile(lambda each: self.database.run(_length(self.database.store, each)) is not None, names)
 
-    def _continued(self, names: Iterable[str], entries: Sequence[ConversationEntry]) -> str:
+    def _find_continued(self, names: Iterable[str], entries: Sequence[ConversationEntry]) -> str:
         """The first of the stored conversations whose messages all begin this one; empty if there is none.
 
         When a session is rewound, its file has the messages that were imported before as a branch. When a branch becomes

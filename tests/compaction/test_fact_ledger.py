@@ -121,6 +121,18 @@ def test_many_paths_do_not_crowd_out_a_request_and_an_id():
     assert "#W2378156" in text
 
 
+def test_the_first_request_comes_before_all_newer_facts():
+    messages = [user("Migrate the shop to the new API."), {"role": "assistant", "content": "I start."}]
+    for number in range(300):
+        messages += [user(f"And page {number}?"), {"role": "assistant", "content": f"see src/part_{number}.py"}]
+
+    text = ledger(messages, counter=COUNTER, max_tokens=100)
+    again = ledger([{**user(text), "kind": "summary", "role": "system"}, *messages[3:]], counter=COUNTER, max_tokens=60)
+
+    assert "- requests: Migrate the shop to the new API. |" in text
+    assert "- requests: Migrate the shop to the new API. |" in again
+
+
 def test_facts_in_the_summary_do_not_count_as_the_guaranteed_ones_of_their_kind():
     messages = [
         {"role": "assistant", "content": f"order {number}"} for number in ("#W1000001", "#W1000002", "#W1000003")

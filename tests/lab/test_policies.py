@@ -58,6 +58,22 @@ def test_a_python_file_names_its_policies(tmp_path: Path) -> None:
         file_policies(str(tmp_path / "none.py"))
 
 
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("x = 1\nPOLICIES = (", ":2: SyntaxError"),
+        ("\nimport no_such_module", ":2: ModuleNotFoundError"),
+        ("1 / 0", ":1: Zero"),
+    ],
+)
+def test_an_error_in_a_python_file_is_reported_with_its_line(code: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(code)
+
+    with pytest.raises(UnreadableInput, match=f"mine.py{problem}"):
+        file_policies(str(file))
+
+
 def test_a_library_that_is_not_installed_is_named_with_the_command_that_installs_it() -> None:
     with pytest.raises(MissingPeer, match="pip install strands-agents"):
         peer_policies("strands")

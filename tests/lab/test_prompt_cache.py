@@ -8,7 +8,15 @@ import pytest
 
 from minutebook import SlidingWindowManager, TokenBudgetManager
 from minutebook.errors import InvalidSetting
-from minutebook.lab import Billing, PromptCache, RecordedSession, ReplayedRequest, billing_of, replay_requests
+from minutebook.lab import (
+    TYPICAL_BILLING,
+    Billing,
+    PromptCache,
+    RecordedSession,
+    ReplayedRequest,
+    billing_of,
+    replay_requests,
+)
 from minutebook.lab.policies import named_policy
 from minutebook.lab.prompt_cache import ANTHROPIC_CACHE, OPENAI_CACHE, CacheRules, PromptItem
 from minutebook.testing import LoopbackProvider, ScriptedModel, coding_session
@@ -115,8 +123,7 @@ def test_a_models_prices_and_rules_are_its_providers() -> None:
 
 
 def test_a_model_without_prices_has_typical_ones() -> None:
-    with pytest.warns(UserWarning, match="unknown model"):
-        assert billing_of("no-such-model").model is None
+    assert billing_of("no-such-model") == TYPICAL_BILLING
 
 
 def test_prices_without_input_are_refused() -> None:

@@ -244,6 +244,8 @@ class FactTally:
         """Number of uses of each fact, weighted as in `Fact.uses`."""
         self.last: dict[FactKey, int] = {}
         """Index of the last message that uses each fact."""
+        self._first_request: tuple[int, FactKey] | None = None
+        """The index and the beginning of the first user message, often the goal."""
         self._unranked: set[FactKey] = set()
         """Facts counted since the last ranking."""
         self._sort_keys: dict[FactKey, float] = {}
@@ -257,14 +259,19 @@ class FactTally:
         for key in keys:
             self.uses[key] = self.uses.get(key, 0) + weight
             self.last[key] = max(index, self.last.get(key, index))
+            if key[0] == "requests" and (self._first_request is None or index < self._first_request[0]):
+                self._first_request = index, key
             self._unranked.add(key)
 
     def best(self, excluded: Container[FactKey], summary: str = "") -> Iterator[FactKey]:
         """The facts that are neither excluded nor in the summary, best first.
 
-        The best facts of each kind come before all others. A path is left out if a longer form of it was yielded before.
+        The first request comes first, then the best facts of each kind. A path is left out if a longer form of it was
+        yielded before.
         """
         self._rank()
+        first = () if self._first_request is None else (self._first_request[1],)
+        goal = [(0.0, text, kind) for kind, text in first if (kind, text) not in excluded and text not in summary]
         guaranteed = sorted(
             fact
             for kind in self._ranked
@@ -274,7 +281,7 @@ class FactTally:
             *(islice(self._eligible(kind, excluded, summary), _GUARANTEED_PER_KIND, None) for kind in self._ranked)
         )
         seen: set[FactKey] = set()
-        for _, text, kind in chain(guaranteed, others):
+        for _, text, kind in chain(goal, guaranteed, others):
             if (kind, text) not in seen:
                 seen.update(forms(kind, text))
                 yield kind, text
@@ -438,5 +445,5 @@ class LedgerCache:
         if previous_summary is not None:
             # The summary has facts that the record lacks only if messages were purged from the record.
             purged_facts = [key for key in self._facts_in(previous_summary) if key not in self._tally.uses]
-            self._tally.add(0, previous_summary, purged_facts)
+            self._tally.add(-1, previous_summary, purged_facts)
         self._counted = list(folded)

@@ -1,6 +1,7 @@
 """Policies as the lab takes them: names with settings, managers, functions, configurations and Python files."""
 
 import runpy
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
@@ -104,7 +105,7 @@ def file_policies(file: str) -> dict[str, MakeManager]:
 
     Raises:
         InvalidSetting: the file does not define the object, or it is something else.
-        UnreadableInput: there is no such file.
+        UnreadableInput: there is no such file, or running it raises an error.
     """
     return {name: partial(_file_manager, file, name) for name in _file_objects(file)}
 
@@ -118,7 +119,7 @@ def _file_objects(file: str) -> dict[str, Any]:
     path, _, name = file.partition(":") if file.count(".py:") else (file, "", "")
     if not Path(path).is_file():
         raise UnreadableInput(path, "there is no such file; name a Python file that defines POLICIES, or FILE.py:NAME")
-    found = runpy.run_path(path).get(name or FILE_OBJECT)
+    found = _run_file(path).get(name or FILE_OBJECT)
     objects = found if isinstance(found, dict) else {name: found} if found is not None else {}
     if not objects or not all(
         isinstance(value, str) or callable(value) or hasattr(value, "curate") for value in objects.values()
@@ -126,3 +127,17 @@ def _file_objects(file: str) -> dict[str, Any]:
         expected = f"a file with {name or FILE_OBJECT}: a dict from names to functions that take the budget and return a manager"
         raise InvalidSetting("--policy", file, expected)
     return objects
+
+
+def _run_file(path: str) -> dict[str, Any]:
+    try:
+        return runpy.run_path(path)
+    except Exception as error:  # the code is the user's
+        line = error.lineno if isinstance(error, SyntaxError) else _last_line_in(path, error)
+        raise UnreadableInput(path, f"{type(error).__name__}: {error}; correct the file", line) from error
+
+
+def _last_line_in(path: str, error: Exception) -> int | None:
+    """The line of the file that was running when the error was raised."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return lines[-1] if lines else None

@@ -12,7 +12,7 @@ from typing import Final
 from minutebook.errors import InvalidSetting
 from minutebook.history.cache_cost import TYPICAL_PRICES
 from minutebook.record.message import Provider
-from minutebook.tokens.models import Prices, model_info
+from minutebook.tokens.models import Prices, known_model_info
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ def billing_of(model: str | None) -> Billing:
     """The billing of a model; typical prices if it is None or its prices are unknown."""
     if model is None:
         return TYPICAL_BILLING
-    info = model_info(model)
-    if not info.prices.input:
+    info = known_model_info(model)
+    if info is None or not info.prices.input:
         return TYPICAL_BILLING
     if "claude" in model or info.provider == "anthropic":
         minimum = next((tokens for part, tokens in _MINIMUMS.items() if part in model), ANTHROPIC_CACHE.minimum_tokens)

@@ -13,7 +13,7 @@ import click
 
 from minutebook.cli.options import count_option
 from minutebook.cli.progress import bytes_progress
-from minutebook.errors import MissingSetting, UnreadableInput
+from minutebook.errors import InvalidSetting, MissingSetting, UnreadableInput
 from minutebook.lab.peers import PEERS, peer_policies
 from minutebook.lab.policies import PolicySpec, available_presets, configured_policies, file_policies
 from minutebook.lab.prompt_cache import Billing, billing_of
@@ -40,7 +40,15 @@ class LabInput:
     @property
     def billing(self) -> Billing | None:
         """The prices of `--model`; None for those of each session's model."""
-        return None if self.model is None else billing_of(self.model)
+        if self.model is None:
+            return None
+        billing = billing_of(self.model)
+        if billing.model is None:
+            expected = (
+                "a model with known prices, as `minutebook models` lists them; without it, typical prices are used"
+            )
+            raise InvalidSetting("--model", self.model, expected)
+        return billing
 
     def sessions(self) -> Iterator[RecordedSession]:
         """All sessions, read one at a time."""

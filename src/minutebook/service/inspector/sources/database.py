@@ -173,8 +173,13 @@ class StoreSource:
             task = self._cache.tasks[key] = asyncio.create_task(self._summarize(header))
             task.add_done_callback(lambda _: self._cache.tasks.pop(key))
         if known is not None:
-            facts = {"messages": header.length, "turns": header.turns, "updated_at": header.updated_at}
-            return replace(known.summary, is_live=is_live, **facts)
+            return replace(
+                known.summary,
+                messages=header.length,
+                turns=header.turns,
+                updated_at=header.updated_at,
+                is_live=is_live,
+            )
         start = await self._store.load(header.id, since=header.first, limit=header.lead + 2)
         newest = (await self._store.documents(header.id, REQUEST_KIND, limit=1, newest_first=True)).items
         minutes: Mapping[str, Any] = newest[0].body if newest else {}

@@ -235,12 +235,8 @@ def test_the_list_is_loaded_again_until_it_has_all_figures(pages):
         page = pages.get("/").text
 
     assert page.count('data-label="cost"') == 2
-<<<<<<< HEAD
-    assert 'data-label="cost">\u2013' not in page
-=======
     assert re.findall(r'data-label="cost">([$\d.]+)', page) != []
     assert "computing figures" not in page
->>>>>>> b23
 
 
 def test_the_next_page_of_the_list_has_the_same_filters(tmp_path):

@@ -83,6 +83,16 @@ def test_an_over_large_view_is_cut_down_or_refused():
         view_of([user("word " * 300)], Manager(list), max_tokens=100)
 
 
+def test_what_is_added_after_a_budget_does_not_exceed_it():
+    def with_added_text(messages):
+        return [*messages[:-1], assistant("word " * 300), messages[-1]]
+
+    view = view_of(CHAT, [TokenBudgetManager(100), Manager(with_added_text)])
+
+    assert view.tokens <= 100
+    assert Guarantee.FITS in violations(view)
+
+
 def test_a_user_message_that_a_manager_adds_is_not_the_newest_request():
     chat = [*CHAT, call_message("c9"), result_message("c9", "word " * 400)]
     reminder = user("Remember the rules. " * 5)

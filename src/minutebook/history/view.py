@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from minutebook.errors import InvalidSetting, require_type
 from minutebook.history.budget import TokenBudgetManager
-from minutebook.history.compose import ObservableManager, composed, curated_view, managers_of
+from minutebook.history.compose import ObservableManager, composed, curated_view, managers_in, managers_of
 from minutebook.history.curation import Curated, tokens_of_view
 from minutebook.history.explanation import Explanation, ExplanationLine, explain
 from minutebook.history.guarantees import guard
@@ -177,7 +177,7 @@ def view_of(
             curated,
             manager=manager,
             provider=provider,
-            max_tokens=max_tokens,
+            max_tokens=lowest_limit(manager, max_tokens, record.counter),
             context=context,
             strict=strict,
             keep_parts=keep_parts,
@@ -195,6 +195,13 @@ def view_of(
             violations=view.violations,
         )
     return view
+
+
+def lowest_limit(manager: HistoryManager, max_tokens: int | None, counter: TokenCounter) -> int | None:
+    """Maximum tokens of a view, by this counter: the lowest of `max_tokens` and the managers' limits; None if there is none."""
+    budgets = [part for part in managers_in(manager) if isinstance(part, TokenBudgetManager)]
+    limits = [budget.limit for budget in budgets if budget.counter in (None, counter)]
+    return min([*limits, *([] if max_tokens is None else [max_tokens])], default=None)
 
 
 def _require_types(

@@ -16,6 +16,7 @@ from minutebook.errors import InvalidSetting, require_type
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import composed, managers_in, managers_of
 from minutebook.history.protocol import HistoryManager
+from minutebook.history.view import lowest_limit
 from minutebook.record.message import Provider
 from minutebook.tokens import TokenCounter, counter_for
 from minutebook.tokens.models import ModelInfo, model_info
@@ -89,9 +90,7 @@ class PolicyBuilder:
     @property
     def max_view_tokens(self) -> int | None:
         """Maximum tokens of a view: the lowest limit of the policy and of its managers; None if there is none."""
-        managers = managers_in(self.policy.manager)
-        limits = [manager.limit for manager in managers if isinstance(manager, TokenBudgetManager)]
-        return min([*limits, *([] if self.max_tokens is None else [self.max_tokens])], default=None)
+        return lowest_limit(self.policy.manager, self.max_tokens, self.counter)
 
     def tool_tokens(self, tools: Sequence[Any]) -> int:
         """The tokens of tool definitions.

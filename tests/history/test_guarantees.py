@@ -270,3 +270,16 @@ def test_a_view_has_one_line_for_each_position_of_the_record():
     assert list(view) == [view[position] for position in range(len(view))]
     with pytest.raises(InvalidSetting, match=r"view\.messages"):
         view[1:3]
+
+
+def test_parallel_calls_with_the_same_id_are_cut_like_others():
+    long_result = result_message("b", "line\n" * 60)
+    calls = [call_message("a", "b", "b"), result_message("b", "line\n" * 3), result_message("b", "line\n" * 3)]
+    record = Transcript(
+        [user("Review."), call_message("b"), long_result, *calls, call_message("a", "b")], broken="mark"
+    )
+
+    view = view_of(record, TokenBudgetManager(100))
+
+    assert is_valid(view.curated)
+    assert view.tokens <= 100

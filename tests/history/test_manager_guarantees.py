@@ -336,6 +336,6 @@ def _check_guarantees(transcript, manager, budget, label):
     if budget is not None:
         first = whole.first_request
         assert first is None or whole[first] in view or _essential_tokens(whole, first) > budget // 2, label
-        if whole is transcript and transcript.tokens <= budget and not transcript.open_calls:
+        if is_valid(transcript) and transcript.tokens <= budget and not transcript.open_calls:
             assert view == list(transcript), label
     assert any(map(is_user, view)) or not any(map(is_user, whole)), label

@@ -14,10 +14,11 @@ from minutebook.record.message import RESULT_ROLES, Message, Provider, is_system
 from minutebook.tokens.counter import ITEMS_KEY
 
 _OPENAI_PARTS: Final[dict[str, frozenset[str]]] = {
-    "user": frozenset({"text", "image_url", "input_audio", "file"}),
+    "user": frozenset({"text", "image_url", "input_audio", "file", "audio_url", "video_url", "document_url"}),
     "assistant": frozenset({"text", "refusal"}),
 }
-"""Types of parts by role in chat completions. Messages of other roles have only text."""
+"""Types of parts by role in chat completions. Messages of other roles have only text. OpenAI itself has no parts for the
+URLs of audio, videos and documents; other servers with this API have, for example those of Mistral and vLLM."""
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "refusal"})
 """Types of parts that become text blocks for Anthropic."""
 _ANTHROPIC_MEDIA: Final = frozenset({"image", "image_url", "document", "file", "search_result"})
@@ -48,7 +49,7 @@ _ANTHROPIC_MEDIA_TYPES: Final = {
 }
 _ANTHROPIC_FILE_PREFIXES: Final = ("data:application/pdf;base64,", "data:text/", "data:image/")
 _ANTHROPIC_IMAGES: Final = re.compile(r"https?://|data:image/(jpeg|png|gif|webp);base64,.")
-_URL_PARTS: Final = frozenset({"image_url", "audio_url", "video_url"})
+_URL_PARTS: Final = frozenset({"image_url", "audio_url", "video_url", "document_url"})
 _FILE_KEYS: Final = ("file_data", "file_id", "file_url")
 
 

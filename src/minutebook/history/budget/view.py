@@ -118,7 +118,7 @@ class BudgetView(IncrementalView):
         max_tokens = max(MIN_OUTPUT_TOKENS, int(self._settings.clip * self._limit))
         pinned = self.preserved.pinned(self.source)
         notes = {}
-        for index in reversed(self.source.exchange_of(self.seen - 1)):
+        for index in reversed(range(self.source.exchange_of(self.seen - 1).start, self.seen)):
             view_index = self.view_index(index)
             tokens = self._message_tokens[view_index]
             if not is_result(self.source[index]) or tokens <= max_tokens or index in pinned:

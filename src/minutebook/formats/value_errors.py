@@ -30,7 +30,7 @@ _PYTHON_TYPE: Final = re.compile(
 
 
 def problem_of(error: Exception) -> str:
-    """What is wrong with a value, from what reading it raised."""
+    """What is wrong with a value, from the exception that reading it raised."""
     if isinstance(error, KeyError):
         return f"the field {str(error.args[0])!r} is missing"
     found = _PYTHON_TYPE.search(str(error))

@@ -44,7 +44,7 @@ proportion to the record. With 2, a list has 0.03 percentage points more of the 
 _BATCH: Final = 40
 """Number of names of a list whose tokens are counted at once."""
 _MIN_TOKENS: Final = 40
-"""A shorter list is not worth a message."""
+"""With fewer tokens, no list is made."""
 
 
 def full_text(message: Message) -> str:
@@ -79,7 +79,7 @@ class MessageNames:
         self._names: list[frozenset[str]] = []
         """The names of each message."""
         self._names_of_word: dict[str, tuple[str, ...]] = {}
-        """The names in each word, which ends at white space. Words repeat, so most of a text is only split."""
+        """Word → its names. A text is split at white space, and most words repeat: they are looked up, not searched again."""
         self._nameless: set[str] = set()
         """Words without a name."""
 
@@ -105,7 +105,7 @@ class MessageNames:
     def _within(self, text: str) -> frozenset[str]:
         names_of_word = self._names_of_word
         words = set(_searched(text).split()).difference(self._nameless)
-        # `difference` takes a dict as it is: the difference to its keys would read all of them.
+        # `difference(dict)` looks up each word; `difference(dict.keys())` would go through all keys.
         new_words = words.difference(names_of_word)
         for word in new_words:
             if not _NAMELESS.fullmatch(word) and (names := _names_of_word(word)):
@@ -159,7 +159,9 @@ class NameRanking:
             self._values[name] = value + 2 + log(written[name] + 1) if name in written else value
 
     def list_message(self, shown: set[str], end: int, max_tokens: int, counter: TokenCounter) -> Message | None:
-        """The message with the best names of the messages before `end` that are not `shown`; None if it is too short.
+        """The message with the best names of the messages before `end` that are not `shown`.
+
+        None if no name is left, or if `max_tokens` is too low for a useful list.
 
         The names that are ranked last are forgotten.
         """

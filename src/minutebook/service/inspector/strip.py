@@ -33,6 +33,7 @@ class Strip:
     line: str
     """Points of the line of the record's tokens."""
     breaks: Sequence[float]
+    """Positions of the requests at which the prompt cache was lost (cuts)."""
     folds: Sequence[float]
     errors: Sequence[float]
     budget_y: float | None

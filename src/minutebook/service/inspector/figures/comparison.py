@@ -50,12 +50,12 @@ class PolicyChoice:
     @property
     def configuration(self) -> str:
         """The same policy in the configuration of a service."""
-        managers = [_described(manager_from_texts([text], self.budget), text.partition(":")[0]) for text in self.text.split()]  # fmt: skip
+        managers = [_manager_configuration(manager_from_texts([text], self.budget), text.partition(":")[0]) for text in self.text.split()]  # fmt: skip
         policy = {"manager": managers, "max_tokens": self.budget}
         return yaml.safe_dump({"conversation": {"policy": "mine"}, "policies": {"mine": policy}}, sort_keys=False)
 
 
-def _described(manager: Any, name: str) -> str | dict[str, Any]:
+def _manager_configuration(manager: Any, name: str) -> str | dict[str, Any]:
     settings = {
         item.name: getattr(manager, item.name)
         for item in fields(manager)

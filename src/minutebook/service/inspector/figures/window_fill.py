@@ -8,7 +8,7 @@ from minutebook.service.inspector.conversation import InspectedConversation
 from minutebook.service.inspector.heads import calls_of, head_of
 from minutebook.service.inspector.requests import InspectedRequest
 
-WAYS: Final = {"role": "role", "tool": "tool", "file": "file"}
+GROUPINGS: Final = {"role": "role", "tool": "tool", "file": "file"}
 FILE_ARGUMENTS: Final = ("file_path", "path", "filename", "file", "notebook_path", "filepath")
 MAX_ITEMS: Final = 60
 """Per group; the smaller ones are added up."""
@@ -35,8 +35,8 @@ class FillGroup(NamedTuple):
         return sum(item.tokens for item in self.items)
 
 
-def window_fill(conversation: InspectedConversation, request: InspectedRequest, way: str) -> list[FillGroup]:
-    """The groups of a request's messages, by tokens in descending order. `way` is one of `WAYS`."""
+def window_fill(conversation: InspectedConversation, request: InspectedRequest, grouping: str) -> list[FillGroup]:
+    """The groups of a request's messages, by tokens in descending order. `grouping` is one of `GROUPINGS`."""
     found: dict[str, list[FillItem]] = {}
     calls = calls_by_id(conversation, request.length)
     for position, tokens in _sent_messages(conversation, request):
@@ -46,14 +46,14 @@ def window_fill(conversation: InspectedConversation, request: InspectedRequest, 
         if not name and head.calls:
             name, arguments = calls_of(message)[0]
         file = _file_of(arguments)
-        if way == "role":
+        if grouping == "role":
             group = head.role
-        elif way == "tool":
+        elif grouping == "tool":
             group = name or head.tool or "no tool"
         else:
             group = file or "no file"
         summary = file or (head.calls[0].summary if head.calls else "") or head.text or head.role
-        label = summary if way == "tool" or not name else f"{name} {summary}"
+        label = summary if grouping == "tool" or not name else f"{name} {summary}"
         found.setdefault(group, []).append(FillItem(label[:120], tokens, position))
     for part in request.base.parts if request.base else ():
         if part.is_added and part.message is not None and part.tokens:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from minutebook.service.inspector.charts.treemap import treemap_svg
-from minutebook.service.inspector.figures.window_fill import WAYS, window_fill
+from minutebook.service.inspector.figures.window_fill import GROUPINGS, window_fill
 from minutebook.service.inspector.web import (
     CurrentConversation,
     CurrentSource,
@@ -30,8 +30,8 @@ async def show_treemap(
     by: Annotated[str, Query(max_length=10)] = "role",
 ) -> Response:
     """The page."""
-    current, way = data.request(r), by if by in WAYS else "role"
-    groups = [] if current is None else await asyncio.to_thread(window_fill, data, current, way)
+    current, grouping = data.request(r), by if by in GROUPINGS else "role"
+    groups = [] if current is None else await asyncio.to_thread(window_fill, data, current, grouping)
 
     def address(position: int) -> str:
         assert current is not None
@@ -44,8 +44,8 @@ async def show_treemap(
         data=data,
         link=LINK,
         current=current,
-        by=way,
-        ways=WAYS,
+        by=grouping,
+        groupings=GROUPINGS,
         groups=groups,
         total=sum(group.tokens for group in groups),
         wide=treemap_svg(groups, width=1200, height=600, address=address),

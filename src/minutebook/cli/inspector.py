@@ -32,7 +32,7 @@ def serve_inspector(
     """
     access = LocalAccess()
     with listener_on("127.0.0.1", port) as listener:
-        address = f"{url_of(listener)}{access.first_path}"
+        address = f"{url_of(listener)}{access.sign_in_path}"
 
         def announce() -> None:
             click.echo(json.dumps({"url": address}) if is_json() else f"minutebook inspects {source.name}\n  {address}")

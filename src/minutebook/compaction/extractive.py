@@ -50,7 +50,7 @@ _OUTCOME_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 """Words of decisions, wishes and findings."""
-_STATEMENT_WORDS: Final = re.compile(
+_GOAL_AND_DECISION_WORDS: Final = re.compile(
     r"\b(decid\w+|agreed|chose|chosen|go with|goal|must|never|always|only|don'?t|do not|cannot|can'?t|instead"
     r"|rather than|prefer\w*|require[ds]?|allerg\w+|deadline|budget|has to|have to|i want|i need|we want|we need"
     r"|remember|important)\b",
@@ -79,7 +79,7 @@ _SAME_MESSAGE_FACTOR: Final = 0.75
 """Factor of a sentence's value for each sentence of the same message that is already selected."""
 _CODE_FACTOR: Final = 0.25
 """Factor of the value of a line of code."""
-_STATEMENT_WEIGHT: Final = 2.0
+_GOAL_OR_DECISION_WEIGHT: Final = 2.0
 _BEGINNING_WORDS: Final = 4
 """Number of first words by which `Sentence.beginning` compares sentences."""
 _MAX_SAME_BEGINNING: Final = 2
@@ -128,9 +128,9 @@ class Sentence:
         )
 
     @property
-    def is_statement(self) -> bool:
+    def is_goal_or_decision(self) -> bool:
         """Whether the sentence looks like a goal, a constraint or a decision. Questions do not count."""
-        return not self.is_code and not self.text.endswith("?") and bool(_STATEMENT_WORDS.search(self.text))
+        return not self.is_code and not self.text.endswith("?") and bool(_GOAL_AND_DECISION_WORDS.search(self.text))
 
     @property
     def beginning(self) -> str:
@@ -143,8 +143,8 @@ class Sentence:
         weight = 1.2 if self.is_from_user else 0.5
         if _OUTCOME_WORDS.search(self.text):
             weight += 1.2
-        if self.is_statement:
-            weight += _STATEMENT_WEIGHT
+        if self.is_goal_or_decision:
+            weight += _GOAL_OR_DECISION_WEIGHT
         if self.is_trivial:
             weight -= 2.0
         if self.text[-1] not in _CLOSING_CHARACTERS and self.text.count(" ") < 7 and self.text.isascii():
@@ -337,7 +337,7 @@ def _routine_indexes(sentences: Sequence[Sentence]) -> set[int]:
     """Indexes of sentences that report routine work: many have the same beginning. The newest are not included."""
     by_beginning: dict[tuple[str, str], list[int]] = {}
     for sentence in sentences:
-        if not sentence.is_statement:
+        if not sentence.is_goal_or_decision:
             by_beginning.setdefault((sentence.speaker, sentence.beginning), []).append(sentence.index)
     return {index for indexes in by_beginning.values() for index in indexes[:-_MAX_SAME_BEGINNING]}
 
@@ -349,7 +349,7 @@ def _summary_without_text(messages: Sequence[Message]) -> str:
 
 
 def _split_sentences(text: str) -> Iterator[tuple[str, bool]]:
-    """Each sentence of a text without line breaks, and whether it is a line of a code block."""
+    """The sentences of a text, each on one line, with whether it is a line of a code block."""
     is_code = False
     for line in text.split("\n"):
         if line.lstrip().startswith("```"):

@@ -49,8 +49,9 @@ class HybridStrategy(WindowStrategy):
             yield fold
         summarized_history = history.with_folds(summary_folds)
         if exceeds_threshold(summarized_history, self.threshold):
-            share = max(self.target, self.threshold * TARGET_RATIO / DEFAULT_THRESHOLD)
-            max_tokens = int(history.limit * share)
+            # as far below the threshold as in `TruncateStrategy`, but not below the target of this strategy
+            truncation_target = max(self.target, self.threshold * TARGET_RATIO / DEFAULT_THRESHOLD)
+            max_tokens = int(history.limit * truncation_target)
             for fold in truncation_folds(summarized_history, max_tokens, keep_turns=self.summarize.keep_turns):
                 yield fold
 

@@ -51,7 +51,7 @@ class SummarizeStrategy(WindowStrategy):
     """Above 80 % of the window, summarize all but the first user message, the last exchanges and those about recent files.
 
     The last exchanges have at most about a quarter of the window. If the last turn is longer, its user message stays too.
-    With `keep_turns`, that number of turns is kept whole, if they have at most the target.
+    With `keep_turns`, that number of turns is kept whole, if they need at most the share `target` of the window.
 
     Raises:
         InvalidSetting: a share or `keep_turns` is out of range.

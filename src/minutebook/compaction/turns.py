@@ -114,7 +114,7 @@ class TurnStrategy:
     def _range_to_fold(self, history: CompactionInput) -> range:
         """The messages between the leading system messages and the last turns.
 
-        A summary over the leading system messages becomes part of the range. Other folds are not split: the range ends
+        If a summary fold begins within the leading system messages, the range begins where that fold does. Other folds are not split: the range ends
         before them or starts after them.
         """
         record = history.record

@@ -83,7 +83,7 @@ class Settings(BaseModel):
             first_error = error.errors()[0]
             raise invalid_setting(first_error, ".".join(map(str, first_error["loc"]))) from None
 
-    # pydantic then validates nested sections without calling `__init__`, so an error has the full path of its key.
+    # With this flag, pydantic validates nested sections without calling `__init__`, so an error has the full path of its key.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @model_validator(mode="before")
@@ -106,9 +106,11 @@ class RetentionConfig(Settings):
     """
 
     preserve_turns: Count = 2
-    """Minimum finished turns that keep their tool calls and results. More keep them until the oldest turns are left out."""
+    """Minimum finished turns that keep their tool calls and results. Older turns keep theirs until
+    turns are left out, or until too many turns have them."""
     max_loaded_messages: Count = 20
-    """Maximum messages of finished turns that users see. The preserved turns are always loaded."""
+    """Maximum visible messages of finished turns that are loaded: those of the user, and answers with text. The preserved
+    turns are always loaded."""
     persist_tool_invocations: bool | None = None
     """Older form of `tool_persistence`: true is `full`, false is `trimmed`. Default: true."""
     tool_persistence: ToolPersistence | None = None
@@ -145,8 +147,8 @@ class ConversationConfig(Settings):
     retention: RetentionConfig | None = RetentionConfig()
     """None if a file sets `history_limit` and not `retention`."""
     policy: str = TOKEN_BUDGET
-    """The name of the policy: retention, one of `policies`, a strategy or a manager. If it is not set, it is `retention`
-    for threads and if `retention` or `history_limit` is set, else `token_budget`."""
+    """The name of the policy: retention, one of `policies`, a strategy or a manager. Default: `retention` for
+    threads, and for everything if `retention` or `history_limit` is set; otherwise `token_budget`."""
 
     @model_validator(mode="after")
     def _resolve_policy(self) -> Self:

@@ -146,8 +146,8 @@ def _require_level(name: str, level: object) -> None:
 class StepVisibilityResolver:
     """Resolves visibility for individual history steps: an override, else what the history stores.
 
-    The resolver affects the section only. Which messages are left out depends on the history alone, so no text is lost: a
-    step that is folded in the history and `full` here is shown in full in the section.
+    The resolver affects `TaskHistorySection` only, not which messages are sent: that depends on the history alone, so no
+    text is lost. A step that is folded in the history and `full` here is shown in full in the section.
 
     Raises:
         InvalidSetting: the default or an override is not a `StepVisibility`.
@@ -197,7 +197,8 @@ class StepHistory:
     summarized_through: int = 0
     """The last turn id that the summary covers. Later turns of the step are shown in full."""
     fold_end: int = 0
-    """The position up to which the summary replaces messages. Later messages stay until the plan changes."""
+    """The position up to which the summary replaces messages; later ones stay in the view. A change of the plan moves it
+    towards the end."""
     kept_positions: tuple[int, ...] = ()
     """Messages before `fold_end` that stay in the view: the first and the newest request at the time of the fold."""
     keep_tokens: int = 0
@@ -219,7 +220,7 @@ class StepHistory:
         return tuple(turn for turn in self.turns if (turn.turn_id or 0) > self.summarized_through)
 
     def render(self, *, include_turns: bool = True) -> str:
-        """The step as text: the title, then all turns, or the text that replaces the summarized turns and the turns after them."""
+        """The step as text: the title, then all turns; or the text that replaces the summarized turns, then the later turns."""
         lines = [f"Step {self.step_id}: {self.step_title}"]
         turns = self.turns
         if self.level != "full":
@@ -266,7 +267,7 @@ class ConversationExtent:
 
     @property
     def fold_limit(self) -> int:
-        """The position where folds must end: the model is about to answer the last exchange."""
+        """The position that no fold may go beyond, because the model is about to answer the last exchange."""
         return self.length if self.last_exchange_start is None else self.last_exchange_start
 
     @property

@@ -98,14 +98,14 @@ class Transcript(Sequence[Message]):
         """
         with self.lock:
             index = len(self._messages)
-            is_plain_message = self._is_checked(index, message) or (type(message) is dict and is_plain(message))
-            if not is_plain_message:
+            needs_no_checks = self._is_checked(index, message) or (type(message) is dict and is_plain(message))
+            if not needs_no_checks:
                 require_message(message, index)
             problems = self._pairing.problems(index, message)
             findings = [finding for finding in problems if finding.kind not in _IGNORED_KINDS]
             if findings and self.broken == "raise":
                 raise BrokenConversation(findings, _BROKEN_ADVICE)
-            if not is_plain_message:
+            if not needs_no_checks:
                 if self.broken == "raise":
                     require_content(message, index)
                 findings += [Finding(kind, index) for kind in shape_problems(message)]
@@ -163,9 +163,10 @@ class Transcript(Sequence[Message]):
         origin = self._origins[index]
         if origin is None or has_fold_kind(message):
             return False
-        # Folds and repairs can hide messages before a system message of the record; managers may only leave them out.
-        is_record = self._parent.record_positions is None and not self._is_view
-        return is_record or origin < self._parent.system_prompt_count
+        # A system message that comes to the start because a fold or a repair of the record hid the messages before it
+        # counts. One that comes to the start because a manager left messages out does not.
+        is_folded_or_repaired = self._parent.record_positions is None and not self._is_view
+        return is_folded_or_repaired or origin < self._parent.system_prompt_count
 
     @property
     def findings(self) -> tuple[Finding, ...]:

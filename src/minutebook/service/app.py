@@ -108,7 +108,7 @@ async def _expire_forever(service: Service, seconds: float) -> None:
 async def expire_all_tenants(service: Service) -> int:
     """Remove the expired conversations of the configured tenant and of all tenants with API keys; return their number.
 
-    Old minutes are removed too, before the conversations: only then is their usage counted.
+    Old minutes are removed first, because that adds their usage to the totals; removing a conversation does not.
     """
     tenants = {service.store.tenant} | {key.tenant for key in await service.keys.list()}
     requests_age, count, requests = service.config.database.requests_age, 0, 0
@@ -253,7 +253,10 @@ async def check_liveness() -> dict[str, str]:
 
 @router.get("/readyz", responses={503: {"description": "The database cannot be reached."}})
 async def check_readiness(service: CurrentService, agents: CurrentAgents) -> Response:
-    """Readiness: the database can be written, or is optional. A tool server that has ended is started again by its next call."""
+    """Readiness: the database can be written, or is optional.
+
+    Tool servers are reported but do not count: one that has ended is started again by its next call.
+    """
     tool_servers = {"tool_servers": states} if (states := agents.tool_server_states()) else {}
     store = service.store.for_tenant(RESERVED_TENANT)
     try:

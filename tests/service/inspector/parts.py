@@ -47,7 +47,7 @@ def listening_inspector(source):
         try:
             while not server.started and thread.is_alive():
                 threading.Event().wait(0.005)
-            yield url_of(listener), access.first_path
+            yield url_of(listener), access.sign_in_path
         finally:
             server.should_exit = True
             thread.join(20)

@@ -1,6 +1,7 @@
 """Tool results with their middle cut out: long output of commands and searches, and results that do not fit.
 
-Later answers repeat lines of files, but hardly ever lines of the output of a command or a search.
+Long text of files is not cut for its length: later answers repeat its lines, but hardly ever lines of the output of a
+command or a search.
 """
 
 import json
@@ -17,7 +18,7 @@ from minutebook.tokens import TokenCounter
 _SHELLS: Final = frozenset({"bash", "execute_bash", "exec_command", "shell", "run", "terminal"})
 _COMMAND_KEYS: Final = ("command", "cmd", "input")
 _MAX_COMMAND: Final = 400
-"""Characters of a command that are searched for what it does."""
+"""Maximum characters of a command that are searched for a command that reads files (`_READS`)."""
 _READS: Final = re.compile(r"\b(?:cat|sed -n|head|tail|nl|less|view)\b")
 _FILE_TOOL_NAMES: Final = ("edit", "write", "replace", "patch", "create", "insert", "read", "view")
 _SEARCH_NAMES: Final = ("grep", "glob", "search", "list", "find")
@@ -75,8 +76,8 @@ def clipped_to_fit(
     return rewrite[0] if rewrite else None
 
 
-def share_of_each(result_tokens: Sequence[int], tokens_left: int) -> int:
-    """The largest maximum of tokens per result with which all results together fit in the tokens left."""
+def max_tokens_per_result(result_tokens: Sequence[int], tokens_left: int) -> int:
+    """The highest limit of tokens per result with which all results together fit in `tokens_left`."""
     results_left = len(result_tokens)
     for tokens in sorted(result_tokens):
         if tokens * results_left > tokens_left:

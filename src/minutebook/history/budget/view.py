@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from minutebook.errors import CannotFit
 from minutebook.history.budget.account import READ, WRITE, CostAccount
-from minutebook.history.budget.tool_output import clipped_output, clipped_to_fit, is_output, share_of_each
+from minutebook.history.budget.tool_output import clipped_output, clipped_to_fit, is_output, max_tokens_per_result
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import IncrementalView, PreservedMessages, last_exchange
 from minutebook.history.names import MessageNames, NameRanking
@@ -390,7 +390,7 @@ class BudgetView(IncrementalView):
         ]
         result_tokens = [self._message_tokens[view_index] for view_index in view_indexes]
         other_tokens = self._tokens - sum(result_tokens)
-        share = share_of_each(result_tokens, self._limit - other_tokens)
+        share = max_tokens_per_result(result_tokens, self._limit - other_tokens)
         notes = {}
         for max_tokens in (share, 0):  # the markers of cleared results can exceed their share: then all are cleared
             for view_index in view_indexes if self._tokens > self._limit else ():

@@ -70,7 +70,7 @@ class ChatJob(AnswerJob):
             self.run.send(event)
 
     def _send_failure(self, failure: Failure) -> None:
-        """Send an error within the stream, in the form that both official clients raise."""
+        """Send an error within the stream, in the form that OpenAI's Python and JavaScript clients raise."""
         self.run.send(sse(failure.body()))
 
     async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes]:
@@ -101,7 +101,7 @@ class ChatJob(AnswerJob):
         require_item_sizes(new_messages, "messages", limits)
         call = await self._call(branch, lease.lease)
         documents = [self.idempotency_key.document(call.settings.request_id)]
-        if branch.id != root_id:  # the idempotency key stays with the root, where the first attempt stored it
+        if branch.id != root_id:  # the key is always stored with the root, where other attempts find it
             await store.put_document(root_id, documents.pop())
         await self.begin(call, documents, recipient=self.recipient)
         return await self._answer(call, lease)
@@ -132,7 +132,10 @@ class ChatJob(AnswerJob):
             return read(sent)  # the error has the index of the message in the whole list
 
     async def _answer_of_first_attempt(self, store: ConversationStore, branch: HistoryBranch) -> Message | None:
-        """The recorded answer to these messages, if the request is a retry; also if the minutes of its run are lost."""
+        """The recorded answer to these messages, if the request is a retry.
+
+        It is found even if the minutes of the first attempt are lost.
+        """
         if (
             branch.record is None
             or branch.match.new_messages
@@ -219,7 +222,7 @@ class ChatJob(AnswerJob):
                 async for data, chunk in parse_chunks(events):
                     completion.add_chunk(chunk)
                     self.run.send(b"data: %s\n\n" % data)
-                    if not self.recorded:  # a disconnect cancels the run
+                    if not self.recorded:  # it may wait for a slow reader without end: a disconnect cancels the run
                         await self.run.wait_for_reader()
         self.run.send(DONE)
 

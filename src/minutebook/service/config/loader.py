@@ -45,7 +45,7 @@ class LoadedConfig:
     path: Path | None = None
     """The configuration file, if there is one."""
     warnings: tuple[str, ...] = ()
-    """Keys of the file that have no effect, because a newer key overrides them."""
+    """A message for each key that has no effect because a newer key overrides it."""
 
     def origin(self, key: str) -> ValueSource:
         return self.origins.get(key, DEFAULT)

@@ -75,7 +75,7 @@ class LocalAccess:
         self.csrf = secrets.token_urlsafe(32)
 
     @property
-    def first_path(self) -> str:
+    def sign_in_path(self) -> str:
         """The path of the URL that is opened in the browser. It works once."""
         return f"/open?token={self._token}"
 

@@ -88,7 +88,7 @@ class ConversationJob(AnswerJob):
     failed_attempt: str | None = None
     """Id of the response of an earlier attempt, if that failed."""
     conversation_named: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the response header with the conversation is set."""
+    """Set when the response header with the conversation is set, if the request does not name the conversation."""
 
     async def lease_continued(self, leases: AsyncExitStack) -> ContinuedConversation:
         """Load the conversation that the request continues, and hold its lease until `leases` is closed.
@@ -115,7 +115,7 @@ class ConversationJob(AnswerJob):
         return ContinuedConversation(conversation, lease=lease.lease)
 
     def _name_conversation(self, conversation: str) -> str:
-        """Set the response header with the conversation. A stream is opened only after that."""
+        """Set the response header with a conversation that the request does not name. The response starts only after that."""
         self.headers["x-conversation-id"] = conversation
         self.conversation_named.set()
         return conversation

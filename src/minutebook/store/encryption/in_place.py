@@ -56,7 +56,7 @@ async def encrypt_in_place(store: SqliteStore, key: bytes, advance: Callable[[in
 
 
 async def _read_state(tx: SqlTransaction) -> tuple[str, list[str]]:
-    """The recorded encryption, and the tenants whose conversations are encrypted."""
+    """The recorded state of the encryption, and the tenants whose conversations are to be encrypted."""
     recorded = await tx.rows("SELECT value FROM setting WHERE name = ?", marker.SETTING)
     tenants = await tx.rows("SELECT DISTINCT tenant FROM conversation ORDER BY tenant")
     return recorded[0][0], [tenant for (tenant,) in tenants if not tenant.startswith(KEY_TENANT_PREFIX)]
@@ -102,7 +102,7 @@ class _ConversationEncryption:
         return header.length
 
     async def _encrypt_entries(self, tx: SqlTransaction, row: ConversationRow, start: int, stop: int) -> None:
-        """Encrypt the entries that this conversation stores. It may store some before its first, which forks read."""
+        """Encrypt the entries that this conversation stores, including purged ones that its forks still read."""
         span = EntrySpan(row.number, start, stop)
         where, values = tx.entry_condition(span)
         turns = await tx.rows(f"SELECT turn FROM entry WHERE {where} ORDER BY {tx.ENTRY_KEY}", *values)  # noqa: S608 - constants

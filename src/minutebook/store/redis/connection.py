@@ -161,7 +161,7 @@ class RedisEngine:
             return await work()
 
     async def _check_encryption(self) -> None:
-        """Compare the recorded master key with `key_ids`, and record it if none is.
+        """Compare the recorded master key with `key_ids`; if none is recorded, record the current one.
 
         Raises:
             MissingKey: the conversations are encrypted, and no key was given.

@@ -116,12 +116,13 @@ async def rewind(
             if after is header:
                 return header
             changed: NumberedFolds = {}
-            while cut := [
+            while spanning_numbers := [
                 number for number, start in active_starts(folds).items() if start < to < folds[number].fold.stop
             ]:
-                if folds[cut[0]].sealed:
-                    raise FoldConflict(conversation, folds[cut[0]].fold.id, SEALED, "it can no longer be undone")
-                folds[cut[0]] = changed[cut[0]] = replace(folds[cut[0]], undone_at=at)
+                spanning = spanning_numbers[0]
+                if folds[spanning].sealed:
+                    raise FoldConflict(conversation, folds[spanning].fold.id, SEALED, "it can no longer be undone")
+                folds[spanning] = changed[spanning] = replace(folds[spanning], undone_at=at)
             number = max(folds, default=-1) + 1
             folds[number] = changed[number] = rewind_fold(header, to, reason, at)
             active = active_starts(folds)
@@ -163,7 +164,7 @@ async def _write(
 ) -> bool:
     """Write folds and which are active; return False if the folds have changed since `row` was read.
 
-    With a new header, also False if the version has changed, and the pins from a position on are removed.
+    With a new header, also return False if the version has changed, and remove the pins from `unpinned_from` on.
     """
     conversation = row.conversation.id
     fields = [] if header is None else append_fields(header)

@@ -59,7 +59,7 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """The number of jobs that wait for a group, at least: those in the queue are counted as one per submission."""
+        """The approximate number of jobs that wait for a group: each submission in the queue counts as one job."""
         return sum(map(len, list(self._collecting.values()))) + len(self._pending) + self._queue.qsize()
 
     # On the event loop's thread
@@ -117,8 +117,8 @@ class Writer:
     def _should_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether the connection is in use and the group could run inline once it is free.
 
-        Waiting is better than the writer thread: once that runs short jobs, it gets more while it works, and the two
-        threads then compete for the GIL.
+        Waiting is better than passing the group to the writer thread: while that thread runs short jobs, more are passed
+        to it, so it never stops and competes with the event loop for the GIL.
         """
         in_use = self._connection_lock.locked() or self._thread_waits
         is_fast = self._committer.sync_seconds <= FAST_SYNC_SECONDS
@@ -192,7 +192,7 @@ class Writer:
 
     def _wake_lock_waiters(self) -> bool:
         """Wake the tasks that wait for the connection; return whether there were any."""
-        with self._state_lock:  # also to see that there are none: a task may just have found the connection in use
+        with self._state_lock:  # a task may have found the connection in use and be about to add its waiter
             waiters, self._lock_waiters = self._lock_waiters, []
         for waiter in waiters:
             with suppress(RuntimeError):  # its event loop was closed
@@ -213,7 +213,7 @@ class Writer:
 
     @contextmanager
     def _hold_connection(self) -> Iterator[None]:
-        """Hold the connection for this block. Inline groups wait, since they would always be faster than this thread."""
+        """Hold the connection for this block. Inline groups wait for it: otherwise they would always be first."""
         self._thread_waits = True
         with self._connection_lock:
             self._thread_waits = False

@@ -77,7 +77,7 @@ class Redaction:
 
 
 def redacted(conversation: InspectedConversation, redaction: Redaction) -> InspectedConversation:
-    """A copy of the conversation in which nothing is left of what is not to be shown."""
+    """A copy of the conversation without the texts and names that the redaction leaves out."""
     messages = [redaction.message(message) for message in conversation.messages]
     bases: dict[int, ViewBase] = {}
 

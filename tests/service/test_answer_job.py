@@ -7,6 +7,8 @@ import pytest
 from minutebook.conversation.policy import Policy
 from minutebook.conversation.trimming import TRIMMED_MARKER
 from minutebook.testing import LoopbackProvider, ScriptedModel, fail, overflow, say
+from tests.service.guarded import Watched
+from tests.service.observability.test_metrics import samples
 from tests.service.serving import served
 from tests.service.talking import TOOLS, WHOLE, adding
 from tests.service.talking_tools import found
@@ -117,6 +119,24 @@ def test_a_view_that_is_always_too_long_is_an_error_after_three_attempts(family,
     assert answers[-1].status_code == 400
     assert answers[-1].json()["error"]["code"] == "context_length_exceeded"
     assert attempts == 3
+
+
+def test_a_compaction_is_counted_and_traced(family, tmp_path):
+    config = "conversation: {policy: p}\npolicies: {p: {strategy: turns, keep_turns: 2, trigger: 0.01}}\n"
+    watched = Watched()
+    with served(ScriptedModel(otherwise="Yes."), config=config, folder=tmp_path) as here:
+        here.service.telemetry = watched.telemetry()
+        client = family(here)
+        for number in range(30):
+            assert client.ask(f"Question {number} {LONG}").status_code == 200
+        folds = asyncio.run(here.service.store.folds(client.conversation))
+        metrics = samples(here.service.metrics)
+
+    spans = [span for span in watched.spans.get_finished_spans() if span.name == "compact"]
+    assert folds
+    assert metrics["minutebook_compactions_total", ("strategy", "turns")] == len(folds)
+    assert metrics["minutebook_tokens_folded_total",] > 0
+    assert [span.attributes["minutebook.compaction.id"] for span in spans] == [stored.fold.id for stored in folds]
 
 
 TURNS = 4

@@ -27,7 +27,6 @@ ATTRIBUTE_NAMES: Final = {
     "finish": "gen_ai.response.finish_reasons",
     "agent": "gen_ai.agent.name",
     "conversation": "gen_ai.conversation.id",
-    "compacted": "gen_ai.conversation.compacted",
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
@@ -61,7 +60,6 @@ ATTRIBUTE_NAMES: Final = {
     "source": "minutebook.tokens.source",
     "bypass": "minutebook.bypass",
     "compaction": "minutebook.compaction.id",
-    "trigger": "minutebook.compaction.trigger",
     "compaction_before": "minutebook.compaction.tokens_before",
     "compaction_after": "minutebook.compaction.tokens_after",
 }

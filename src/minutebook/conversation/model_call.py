@@ -14,6 +14,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from minutebook.compaction.circuit_breaker import CircuitBreaker
+from minutebook.compaction.manager import HistoryCompacted
 from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, Minutes, SentRequest, minutes_of
 from minutebook.conversation.record_cache import MAX_INLINE_MESSAGES, are_large, compute
@@ -68,8 +69,7 @@ class ModelCall:
         self.settings = settings
         self.requests: list[SentRequest] = []
         """The requests to the provider, each with its outcome."""
-        self.notices: list[str] = []
-        """Texts for the user, for example about a compaction."""
+        self.compactions: list[HistoryCompacted] = []
         self.version = version if loaded is None else loaded.conversation.version
         self.evaluation_id: UUID = uuid4()
         """The `evaluation_id` of the entries of this call."""
@@ -338,7 +338,7 @@ class ModelCall:
         result = await manager.check_and_apply(self.source.record, overhead_tokens=self._overhead_tokens)
         self.source.folds = result.folds
         if result.event is not None:
-            self.notices.append(str(result.event))
+            self.compactions.append(result.event)
 
     async def _save_fold(self, fold: Fold) -> Fold:
         """Store a fold. If that fails, only this call uses it."""

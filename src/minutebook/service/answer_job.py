@@ -203,6 +203,8 @@ class AnswerJob:
         """Store the new messages and build the view."""
         with self.service.telemetry.prepare(call.settings.conversation) as span:
             await call.begin(documents=documents, recipient=recipient)
+            for event in call.compactions:
+                self.service.report_compaction(call.settings.conversation, event)
             self.headers |= history_headers(call.request)
             span.set_pruning(self.service.report(call.request))
 

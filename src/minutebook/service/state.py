@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 
 from minutebook.agent.summarizer import ModelSummarizer
+from minutebook.compaction.manager import HistoryCompacted
 from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.minutes import HistoryPruned, SentRequest
 from minutebook.conversation.policy import Policy, policy_named, summary_model
@@ -124,6 +125,11 @@ class Service:
             self.metrics.count_bypass(request.bypass)
         log_pruning(pruned)
         return pruned
+
+    def report_compaction(self, conversation: str, event: HistoryCompacted) -> None:
+        """Count and trace a compaction."""
+        self.metrics.count_compaction(event)
+        self.telemetry.add_compaction(conversation, event)
 
     def _summarizer(self, policy: str, model: str) -> Summarizer | None:
         """The summarizer of a policy that names a summary model; None if summaries are extracts."""

@@ -11,6 +11,8 @@ from tests.service.guarded import Guarded, Watched
 from tests.service.observability.test_logs import FACT
 from tests.service.secrets import told_by
 
+COMPACTED = HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC))
+
 
 @pytest.fixture
 def watched():
@@ -51,10 +53,9 @@ def test_a_whole_turn_is_one_trace(watched):
     telemetry = watched.telemetry()
     with telemetry.request("POST", {}) as request:
         with telemetry.prepare("conv_1") as prepare:
-            with telemetry.compact("conv_1", trigger="overflow") as compact:
-                compact.set_compaction(HistoryCompacted("turns", ("f1",), 500, 100, None, datetime.now(UTC)))
+            telemetry.add_compaction("conv_1", COMPACTED)
             prepare.set_pruning(FACT)
-        with telemetry.chat("gpt-4o", "conv_1", compacted=True) as chat:
+        with telemetry.chat("gpt-4o", "conv_1") as chat:
             chat.set_answer(Usage(100, 20, 60), finish="stop", model="gpt-4o-2024", response_id="resp_1")
         request.set_response("POST", "/v1/chat/completions", 200)
 
@@ -72,7 +73,6 @@ def test_a_whole_turn_is_one_trace(watched):
         "gen_ai.response.id": "resp_1",
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.conversation.id": "conv_1",
-        "gen_ai.conversation.compacted": True,
         "gen_ai.usage.input_tokens": 100,
         "gen_ai.usage.output_tokens": 20,
         "gen_ai.usage.cache_read.input_tokens": 60,
@@ -83,13 +83,13 @@ def test_a_whole_turn_is_one_trace(watched):
     assert (prepared["minutebook.record.items"], prepared["minutebook.sent.items"]) == (40, 10)
     assert (prepared["minutebook.record.tokens"], prepared["minutebook.sent.tokens"]) == (9_000, 1_200)
     assert prepared["minutebook.dropped.items"] == 30
-    assert spans["compact"].attributes["minutebook.compaction.trigger"] == "overflow"
+    assert spans["compact"].attributes["minutebook.compaction.id"] == "f1"
     assert spans["compact"].attributes["minutebook.compaction.tokens_before"] == 500
 
 
 def test_a_span_has_the_type_of_an_error_and_not_its_message(watched):
     telemetry = watched.telemetry()
-    for opened in (telemetry.prepare("c"), telemetry.chat("gpt-4o", "c"), telemetry.compact("c")):
+    for opened in (telemetry.prepare("c"), telemetry.chat("gpt-4o", "c")):
         with pytest.raises(ValueError, match="alice"), opened:
             raise ValueError("what alice said")
 
@@ -119,9 +119,9 @@ def test_without_opentelemetry_nothing_is_traced(monkeypatch):
     with telemetry.request("GET", {}) as request, telemetry.prepare("c") as prepare:
         prepare.set_pruning(FACT)
         prepare.set(bypass="CannotFit")
-        with telemetry.chat("gpt-4o", "c") as chat, telemetry.compact("c") as compact:
+        telemetry.add_compaction("c", COMPACTED)
+        with telemetry.chat("gpt-4o", "c") as chat:
             chat.set_answer(Usage(1, 1))
-            compact.set_compaction(HistoryCompacted("turns", (), 5, 1, None, datetime.now(UTC)))
         request.set_response("GET", "/open", 500)
 
 

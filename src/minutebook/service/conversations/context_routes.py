@@ -92,7 +92,7 @@ async def show_context(
         "mode": active_policy.mode,
         "bypass": call.bypass,
         "messages": call.messages,
-        "would_compact": call.notices,
+        "would_compact": list(map(str, call.compactions)),
         **{key: value for key, value in call.minutes.to_json().items() if key != "parts"},
     }
     return JsonResponse(context, headers=etag_header(conversation))

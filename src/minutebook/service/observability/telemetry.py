@@ -245,15 +245,6 @@ class ServiceSpan(Span):
             source=pruning.tokens_source,
         )
 
-    def set_compaction(self, event: HistoryCompacted) -> None:
-        """Set the strategy, the last fold and the tokens of a compaction."""
-        self.set(
-            strategy=event.strategy,
-            compaction=event.folds[-1] if event.folds else None,
-            compaction_before=event.tokens_before,
-            compaction_after=event.tokens_after,
-        )
-
 
 class ServiceTelemetry(Telemetry):
     """Traces requests, curation, model calls and compactions. The default is OpenTelemetry's global tracer provider."""
@@ -298,13 +289,22 @@ class ServiceTelemetry(Telemetry):
         return self.span("history.prepare", conversation=conversation, session=conversation)
 
     def chat(
-        self, model: str, conversation: str | None, *, provider: str = "openai", compacted: bool = False
+        self, model: str, conversation: str | None, *, provider: str = "openai"
     ) -> AbstractContextManager[ServiceSpan]:
         """The span of one model call, to the end of its answer."""
         model = self._models.value_for(model)
-        values = {"operation": "chat", "provider": provider, "model": model, "compacted": compacted or None}
+        values = {"operation": "chat", "provider": provider, "model": model}
         return self.span(f"chat {model}", "client", conversation=conversation, session=conversation, **values)
 
-    def compact(self, conversation: str | None, *, trigger: str = "auto") -> AbstractContextManager[ServiceSpan]:
-        """The span of a compaction; `trigger` is auto, manual or overflow."""
-        return self.span("compact", operation="compact", conversation=conversation, trigger=trigger)
+    def add_compaction(self, conversation: str, event: HistoryCompacted) -> None:
+        """Add the span of a compaction that is done, with its last fold and its tokens."""
+        with self.span(
+            "compact",
+            operation="compact",
+            conversation=conversation,
+            strategy=event.strategy,
+            compaction=event.folds[-1] if event.folds else None,
+            compaction_before=event.tokens_before,
+            compaction_after=event.tokens_after,
+        ):
+            pass

@@ -269,7 +269,6 @@ class ThreadJob(AnswerJob):
 
     def _on_event(self, event: RunEvent, record: ThreadRecord) -> None:
         """Update metrics and traces, and send the event to the clients."""
-        metrics = self.service.metrics
         match event:
             case ViewBuilt():
                 self._on_request(record)
@@ -277,10 +276,10 @@ class ThreadJob(AnswerJob):
                 self._has_text = True
                 self.note_first_token()
             case ModelAnswered(usage=usage):
-                metrics.count_usage(self.question.model, usage)
+                self.service.metrics.count_usage(self.question.model, usage)
                 self._spent_tokens += usage.input_tokens + usage.output_tokens or self._estimated_tokens(record)
             case HistoryCompacted():
-                metrics.count_compaction(event)
+                self.service.report_compaction(self.question.thread, event)
         self._events.on_run_event(event)
 
     def _on_request(self, record: ThreadRecord) -> None:

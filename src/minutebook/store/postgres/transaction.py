@@ -12,8 +12,7 @@ from minutebook.store.postgres.append import recipient_lock
 from minutebook.store.postgres.connection import TenantConnection
 from minutebook.store.rules import merged_ranges, recipient_hash
 from minutebook.store.search import OFF, IndexQuery, message_tokens
-from minutebook.store.sql.tokens import KEY_SHIFT, load_mode
-from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
+from minutebook.store.sql.transaction import KEY_SHIFT, ConversationRow, EntrySpan, Query, SqlTransaction
 from minutebook.store.types import ConversationHeader
 from minutebook.wire.chat import entry_to_provider_message
 
@@ -58,7 +57,7 @@ class PostgresTransaction(SqlTransaction):
         rows = entries.EntryRows()
         rows.add(row.number, position, turns, packed, [entries.StoredPieces(entry) for entry in packed])
         await rows.write(self.conn)
-        mode = await load_mode(self)
+        mode = await self.search_mode()
         await self._index(row, [dict(enumerate(map(unpack, packed), position))], mode)
 
     async def replace_entries(self, row: ConversationRow, replacements: Mapping[int, tuple[int, Packed]]) -> None:
@@ -76,7 +75,7 @@ class PostgresTransaction(SqlTransaction):
 
     async def _index_again(self, row: ConversationRow, parts: Sequence[range]) -> None:
         """Replace the rows of the index that have tokens of some entries. They may have tokens of others too."""
-        mode = await load_mode(self)
+        mode = await self.search_mode()
         if mode == OFF:
             return
         first_key = row.number << KEY_SHIFT

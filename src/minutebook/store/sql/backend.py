@@ -9,7 +9,6 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message
 from minutebook.store.backend import Backend, DocumentQuery, ListQuery, LoadQuery, SearchQuery
 from minutebook.store.sql import conversations, documents, folds, headers, search
-from minutebook.store.sql.tokens import load_mode
 from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
 from minutebook.store.types import (
     ConversationHeader,
@@ -57,7 +56,7 @@ class SqlBackend(Backend):
         await self.write(lambda tx: tx.execute(upsert, name, value))
 
     async def search_mode(self) -> str:
-        return await self.read(load_mode, inline_ok=True)
+        return await self.read(lambda tx: tx.search_mode(), inline_ok=True)
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
         return await self.read(lambda tx: search.search(tx, query))

@@ -20,9 +20,9 @@ from minutebook.store.rules import (
     require_same_fold,
     rewind_fold,
 )
+from minutebook.store.search import FIRST_FOLD_POSITION, fold_tokens
 from minutebook.store.sql.entries import splits_exchange
-from minutebook.store.sql.tokens import index_fold
-from minutebook.store.sql.transaction import ConversationRow, Query, SqlTransaction
+from minutebook.store.sql.transaction import KEY_SHIFT, ConversationRow, Query, SqlTransaction
 from minutebook.store.types import ConversationHeader, StoredFold, require_name
 
 COLUMNS: Final = "number, id, start, stop, body, created_at, undone_at, sealed, covered_by"
@@ -82,7 +82,7 @@ async def _insert(tx: SqlTransaction, row: ConversationRow, stored: StoredFold) 
     await tx.execute(cover, number, row.number, fold.start, fold.stop)
     fields = (fold.id, fold.start, fold.stop, fold_to_bytes(fold), microseconds(stored.created_at))
     await tx.execute(_INSERT, row.number, number, *fields, None, stored.sealed, None)
-    await index_fold(tx, row, number, fold)
+    await _index(tx, row, number, fold)
 
 
 async def rewind(
@@ -135,7 +135,7 @@ async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) 
         _INSERT, [(fork.number, *fold[:8], fold[8] if fold[8] in copied_numbers else None) for fold in fold_rows]
     )
     for number, fold_id, start, fold_stop, body, *_ in fold_rows:
-        await index_fold(tx, fork, number, fold_from_bytes(fold_id, start, fold_stop, body))
+        await _index(tx, fork, number, fold_from_bytes(fold_id, start, fold_stop, body))
     await tx.execute(
         "INSERT INTO pin (conversation, position) SELECT ?, position FROM pin WHERE conversation = ? AND position < ?",
         *(fork.number, row.number, stop),
@@ -163,3 +163,10 @@ def stored_fold(row: Sequence[Any]) -> StoredFold:
     _number, fold_id, start, stop, body, created_at, undone_at, sealed, _covered_by = row
     fold = fold_from_bytes(fold_id, start, stop, body)
     return StoredFold(fold, moment(created_at), None if undone_at is None else moment(undone_at), bool(sealed))
+
+
+async def _index(tx: SqlTransaction, row: ConversationRow, number: int, fold: Fold) -> None:
+    """Add the summary of a fold to the search index."""
+    tokens = fold_tokens(fold, await tx.search_mode())
+    if tokens:
+        await tx.write_tokens(row.conversation, (row.number << KEY_SHIFT) + FIRST_FOLD_POSITION + number, tokens)

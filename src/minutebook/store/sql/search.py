@@ -14,8 +14,7 @@ from minutebook.store.search import (
     summary_entry,
 )
 from minutebook.store.sql import folds, headers
-from minutebook.store.sql.tokens import KEY_SHIFT, load_mode
-from minutebook.store.sql.transaction import ConversationRow, EntrySpan, SqlTransaction
+from minutebook.store.sql.transaction import KEY_SHIFT, ConversationRow, EntrySpan, SqlTransaction
 from minutebook.store.types import Page, SearchHit
 
 _MAX_KEY: Final = 1 << 62
@@ -50,7 +49,7 @@ class _Candidate(NamedTuple):
 
 async def search(tx: SqlTransaction, query: SearchQuery) -> Page[SearchHit]:
     """The entries and folds that match, by descending key."""
-    mode = await load_mode(tx)
+    mode = await tx.search_mode()
     tokens, target = index_query(query, tx.tenant, mode), SearchTarget(query, mode)
     after = cursor_values(query.cursor, int)
     before = after[0] if after else _MAX_KEY

@@ -12,15 +12,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from minutebook.record.entry import ConversationEntry
 from minutebook.store.codec import Packed
-from minutebook.store.search import IndexQuery
+from minutebook.store.search import WORDS, IndexQuery
 from minutebook.store.types import ConversationHeader
 
 Query: TypeAlias = tuple[str, tuple[Any, ...]]
 """A statement and its values."""
+KEY_SHIFT: Final = 32
+"""Number of bits of the position in the key of an entry, which begins with its conversation's number. In the search index, a
+fold has the position `FIRST_FOLD_POSITION` + its number."""
 
 
 class EntrySpan(NamedTuple):
@@ -95,6 +98,11 @@ class SqlTransaction(ABC):
 
     async def rows(self, statement: str, *values: Any) -> list[Any]:
         return (await self.query((statement, values)))[0]
+
+    async def search_mode(self) -> str:
+        """The database's setting `search`."""
+        rows = await self.rows("SELECT value FROM setting WHERE name = 'search'")
+        return str(rows[0][0]) if rows else WORDS
 
     @abstractmethod
     async def execute(self, statement: str, *values: Any) -> int:

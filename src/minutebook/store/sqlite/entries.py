@@ -18,10 +18,10 @@ from minutebook.record.message import MessageRole
 from minutebook.store.backend import AppendCommand
 from minutebook.store.codec import MAX_INLINE_BYTES, Packed, compress, decompress, microseconds, unpack
 from minutebook.store.rules import header_after_append, new_header, require_recipient, require_version
+from minutebook.store.search import message_tokens
 from minutebook.store.sql import documents, headers
 from minutebook.store.sql.entries import ROLE_NUMBERS, ROLES
-from minutebook.store.sql.tokens import KEY_SHIFT, entry_tokens, load_mode
-from minutebook.store.sql.transaction import ConversationRow, SqlTransaction
+from minutebook.store.sql.transaction import KEY_SHIFT, ConversationRow, SqlTransaction
 from minutebook.store.sqlite import leases, search
 from minutebook.store.sqlite.commit import WriteConnection
 from minutebook.store.types import ConversationHeader, require_own_lease
@@ -98,12 +98,13 @@ async def _index_rows(
 ) -> list[tuple[int, str]]:
     """The rows of the search index for appended entries."""
     if writable.search_mode is None:
-        writable.search_mode = await load_mode(tx)
+        writable.search_mode = await tx.search_mode()
     pairs = enumerate(
         zip(command.packed, command.messages, strict=True), entry_key(row.number, row.conversation.length)
     )
-    tokens = ((key, entry_tokens(row, message, entry.role, writable.search_mode)) for key, (entry, message) in pairs)
-    return [(key, entry_tokens) for key, entry_tokens in tokens if entry_tokens]
+    mode = writable.search_mode
+    tokens = ((key, message_tokens(message, entry.role, mode)) for key, (entry, message) in pairs)
+    return [(key, search.row_tokens(row.conversation, row_tokens)) for key, row_tokens in tokens if row_tokens]
 
 
 async def _release_lease(tx: SqlTransaction, command: AppendCommand) -> None:

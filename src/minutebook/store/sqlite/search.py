@@ -12,7 +12,8 @@ from typing import Final
 
 import apsw
 
-from minutebook.store.search import IndexQuery, IndexTerm
+from minutebook.store.search import IndexQuery, IndexTerm, recipient_token, tenant_prefix
+from minutebook.store.types import ConversationHeader
 
 INSERT: Final = "INSERT INTO word (rowid, words) VALUES (?, ?)"
 MAX_PENDING_CHARACTERS: Final = 32_768
@@ -20,6 +21,12 @@ MAX_PENDING_CHARACTERS: Final = 32_768
 _INSERT_PENDING: Final = "INSERT INTO pending_word (key, words) VALUES (?, ?)"
 _FIND: Final = "SELECT rowid FROM word WHERE word MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rowid DESC LIMIT ?"
 _FIND_PENDING: Final = "SELECT key, words FROM pending_word WHERE key >= ? AND key < ?"
+
+
+def row_tokens(header: ConversationHeader, tokens: Iterable[str]) -> str:
+    """The tokens of a row with that of the recipient at the end, all as the tenant's, with spaces between."""
+    prefix = tenant_prefix(header.tenant)
+    return prefix + f" {prefix}".join((*tokens, recipient_token(header.recipient)))
 
 
 def count_pending_characters(db: apsw.Connection) -> int:

@@ -12,7 +12,6 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import MessageRole
 from minutebook.store.codec import Packed, unpack
 from minutebook.store.search import IndexQuery, message_tokens
-from minutebook.store.sql.tokens import conversation_tokens, load_mode
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, Query, SqlTransaction
 from minutebook.store.sqlite import search
 from minutebook.store.sqlite.entries import INSERT, SELECT, delete, entry_key, entry_rows, unpack_rows
@@ -58,7 +57,7 @@ class SqliteTransaction(SqlTransaction):
 
     async def write_entries(self, row: ConversationRow, position: int, turns: int, packed: Sequence[Packed]) -> None:
         self.db.executemany(INSERT, entry_rows(self.db, row, position, turns, packed, {}))
-        mode = await load_mode(self)
+        mode = await self.search_mode()
         for key, entry in enumerate(map(unpack, packed), entry_key(row.number, position)):
             tokens = message_tokens(entry_to_provider_message(entry), entry.role, mode)
             if tokens:
@@ -81,7 +80,7 @@ class SqliteTransaction(SqlTransaction):
         search.delete_tokens(self.db, start, stop)
 
     async def write_tokens(self, header: ConversationHeader, key: int, tokens: Sequence[str]) -> None:
-        self.db.execute(search.INSERT, (key, conversation_tokens(header, tokens)))
+        self.db.execute(search.INSERT, (key, search.row_tokens(header, tokens)))
 
     async def find_keys(self, query: IndexQuery, start: int, stop: int, limit: int) -> list[int]:
         return search.find_keys(self.db, query, start, stop, limit)

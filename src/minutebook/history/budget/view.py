@@ -8,8 +8,8 @@ from math import sqrt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from minutebook.errors import CannotFit
-from minutebook.history.budget.account import READ, WRITE, CostAccount
 from minutebook.history.budget.tool_output import clipped_output, clipped_to_fit, is_output, max_tokens_per_result
+from minutebook.history.cache_cost import READ, WRITE, CostAccount
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import IncrementalView, PreservedMessages, last_exchange
 from minutebook.history.names import MessageNames, NameRanking

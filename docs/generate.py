@@ -7,10 +7,9 @@ from pathlib import Path
 
 import api_reference
 import architecture
+import cli_reference
 import lab_example
 import sync_stub
-
-from minutebook.cli.reference import command_reference
 
 HERE = Path(__file__).parent / "reference"
 
@@ -20,7 +19,7 @@ HTTP_TITLES = {"as OpenAI": "OpenAI's API"}
 
 
 def cli() -> str:
-    return api_reference.HEAD.replace("the docstrings", "the commands") + command_reference()
+    return api_reference.HEAD.replace("the docstrings", "the commands") + cli_reference.command_reference()
 
 
 def http() -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minutebook.conversation.minutes import HistoryPruned
-from minutebook.service.observability.logs import REQUEST_ID, JsonLines, Redactor, log_pruning, write_logs_to
+from minutebook.service.observability.logs import REQUEST_ID, JsonLines, log_pruning, write_logs_to
 
 FACT = HistoryPruned(
     conversation="conv_1",
@@ -113,12 +113,6 @@ def test_the_formatter_alone_redacts_secrets_and_error_messages():
     assert (line["message"], line["note"]) == ("it failed: [redacted]", "a [redacted] b")
     assert [error["type"] for error in line["error"]] == ["ValueError", "KeyError"]
     assert "said" not in text
-
-
-def test_the_redactor_alone_redacts_secrets_for_any_formatter():
-    text = written([Redactor(), logging.Formatter("%(message)s %(note)s")], fail)
-
-    assert text == "it failed: [redacted] a [redacted] b\n"
 
 
 def test_tasks_of_a_request_are_logged_with_its_id():

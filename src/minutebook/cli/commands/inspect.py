@@ -49,6 +49,7 @@ def command(
     """
     from minutebook.cli.database import store_of
     from minutebook.cli.inspector import serve_inspector
+    from minutebook.lab.databases import is_database
     from minutebook.service.inspector.policy import ReplayPolicy
     from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
     from minutebook.service.inspector.sources.files import FileSource
@@ -56,7 +57,7 @@ def command(
     policy = ReplayPolicy(managers, max_tokens, model)
     opens_browser = not no_browser and not is_json()
     paths = [file.path for file in files]
-    if any(map(_is_database, paths)):
+    if any(map(is_database, paths)):
         if len(paths) > 1:
             raise InvalidSetting("FILE", " ".join(paths), "one database, or files and folders")
         store = store_of(paths[0], tenant)
@@ -69,16 +70,3 @@ def command(
     source = FileSource(paths, policy, format_name=from_format)
     source.start()
     serve_inspector(source, port=port, opens_browser=opens_browser)
-
-
-def _is_database(path: str) -> bool:
-    """Whether the path is the URL of a database, or a SQLite file of minutebook."""
-    from minutebook.store.sqlite.connection import APPLICATION_ID
-
-    if "://" in path:
-        return True
-    if not Path(path).is_file():
-        return False
-    with Path(path).open("rb") as file:
-        header = file.read(72)
-    return header.startswith(b"SQLite format 3") and int.from_bytes(header[68:72], "big") == APPLICATION_ID

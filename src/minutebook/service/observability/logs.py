@@ -98,19 +98,6 @@ _STANDARD_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {
 _HISTORY: Final = logging.getLogger("minutebook.history")
 
 
-class Redactor(logging.Filter):
-    """Redacts secrets in every log record, for handlers with another formatter. `JsonLines` redacts by itself."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = without_secrets(_message_of(record)), None
-        for name, value in extras(record).items():
-            setattr(record, name, value_without_secrets(value, name))
-        if record.exc_info and record.exc_info[1] is not None:
-            record.error = error_frames(record.exc_info[1])  # an extra, because exc_info holds the error's message
-        record.exc_info = record.exc_text = record.stack_info = None
-        return True
-
-
 class JsonLines(logging.Formatter):
     """Formats a record as one line of JSON: UTC time, level, logger, message, request id and the `extra` values."""
 

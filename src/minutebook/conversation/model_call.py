@@ -28,6 +28,7 @@ from minutebook.errors import (
     StoreUnavailable,
     VersionConflict,
 )
+from minutebook.history.compose import PassthroughManager
 from minutebook.history.overflow import AdaptiveViewBuilder
 from minutebook.history.view import View
 from minutebook.record.entry import ConversationEntry
@@ -263,7 +264,9 @@ class ModelCall:
         self.requests = [request]
 
     def _unpruned_view(self) -> View:
-        return self.source.unpruned_view(self.settings.rules, keep_parts=self.settings.keeps_parts)
+        """The view of all messages, without a manager or limit, valid for the provider."""
+        rules, keep_parts = self.settings.rules, self.settings.keeps_parts
+        return self.source.view(view_builder_of(PassthroughManager(), None, rules, keep_parts=keep_parts))
 
     def view(self, *, number: int | None = None) -> View:
         """The view to send, after `begin` or `preview`. `number` is the number of the recorded request."""

@@ -104,10 +104,6 @@ class ViewSource:
         """The view within the current limit of `view_builder`."""
         return view_builder.view(self.record, self.folds)
 
-    def unpruned_view(self, provider: Provider = "openai", *, keep_parts: bool = True) -> View:
-        """The view of all messages, without a manager or limit, valid for the provider."""
-        return self.view(view_builder_of(PassthroughManager(), None, provider, keep_parts=keep_parts))
-
 
 def purged_messages(count: int) -> list[Message]:
     """Empty messages in place of purged ones, so that index and position are equal. Active folds hide them."""

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from minutebook.errors import InvalidMessage, InvalidResult, InvalidSetting, MinutebookError, PromptEvaluationError
-from minutebook.history.curation import Curated, NoteChain, curated_of
+from minutebook.history.curation import Curated, NoteChain
 from minutebook.history.incremental import ContextualManager, IncrementalManager, IncrementalView, PreservedMessages
+from minutebook.history.origins import curated_of
 from minutebook.history.protocol import (
     NO_CONTEXT,
     CurationContext,

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from minutebook.history.cache_cost import shared_prefix_length
-from minutebook.history.curation import Curated, NoteStatus, ViewNote, curated_of
+from minutebook.history.curation import Curated, NoteStatus, ViewNote
+from minutebook.history.origins import curated_of
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, role_of
 from minutebook.record.repairs import RepairAction

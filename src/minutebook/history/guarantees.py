@@ -12,8 +12,9 @@ from typing import Final
 from minutebook.errors import GuaranteeViolated
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import managers_in
-from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote, curated_of
+from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import ContextualManager, PreservedMessages, last_exchange
+from minutebook.history.origins import curated_of
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, Guarantee, HistoryManager, Violation
 from minutebook.record.finding import Finding, FindingKind, errors
 from minutebook.record.message import Message, Provider, is_result, is_system, leading_system_count

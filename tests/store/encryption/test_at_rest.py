@@ -53,14 +53,16 @@ def test_an_encrypted_database_is_opened_with_its_key_only(backend, tmp_path):
     run(scenario)
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis"])
 def test_a_key_for_a_database_that_is_not_encrypted_is_refused(backend, tmp_path):
     async def scenario():
         async with BACKENDS[backend](tmp_path) as store:
-            await store.append("a", text_entries("plain"))
+            await store.for_tenant("other").append("a", text_entries("plain"))
         store = encrypted(BACKENDS[backend](tmp_path), KEY)
         assert "db encrypt" in str(await expect_error(InvalidSetting, store.append("a", text_entries("x"))))
         await store.close()
+        async with BACKENDS[backend](tmp_path) as store:
+            assert (await store.for_tenant("other").load("a")).entries[0].content == "plain"
 
     run(scenario)
 

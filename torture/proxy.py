@@ -50,6 +50,8 @@ class Proxy:
 
         try:
             await asyncio.gather(pass_requests(), pass_answers(), return_exceptions=True)
+        except asyncio.CancelledError:
+            pass  # `run_proxy` stops: asyncio would log a traceback for a task of a stream server that is cancelled
         finally:
             self._connections.discard(asyncio.current_task())
             server_writer.close()

@@ -111,7 +111,8 @@ def test_a_migration_that_was_changed_is_refused_by_name(backend, tmp_path):
 
 
 READ_ONLY = """
-import asyncio, subprocess, sys
+import asyncio, os, subprocess, sys
+from minutebook.cli.main import cli
 from minutebook.errors import StoreReadOnly
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import text_entries
@@ -131,6 +132,8 @@ async def read():
             print(error)
 
 asyncio.run(read())
+os.chdir(folder)
+cli(["db", "status", "--db", "chat.db"])
 """
 
 
@@ -152,6 +155,7 @@ def test_a_database_on_a_read_only_file_system_can_be_read(tmp_path):
 
     assert done.stderr == ""
     assert "is on a read-only file system; nothing was written" in done.stdout
+    assert "newest schema version" in done.stdout
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a file system")

@@ -34,7 +34,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.encryption.marker import read_key
 from minutebook.store.memory import MemoryStore
 from minutebook.store.rules import CLEAR, REWIND
-from minutebook.store.sqlite.connection import APPLICATION_ID, map_errors, open_connection, open_reader
+from minutebook.store.sqlite.connection import APPLICATION_ID, map_errors, migrations, open_reader
 from minutebook.store.sqlite.store import SqliteStore
 from minutebook.store.types import ConversationHeader, ConversationStatus
 from minutebook.store.url import open_store
@@ -298,15 +298,12 @@ def file_status(path: Path) -> dict[str, Any]:
         if db.execute("PRAGMA application_id").get != APPLICATION_ID:
             raise StoreDamaged(f"sqlite:///{path}", "is a database of another program")
         counts = _file_counts(db) if schema_version else {}
-    new_database = open_connection(":memory:")  # it has the newest schema
-    newest_schema_version = int(new_database.execute("PRAGMA user_version").get)
-    new_database.close()
     wal = Path(f"{path}-wal")
     return {
         "file": str(path),
         "sqlite": apsw.sqlite_lib_version(),
         "schema_version": schema_version,
-        "newest_schema_version": newest_schema_version,
+        "newest_schema_version": migrations()[-1].number,
         **counts,
         "bytes": path.stat().st_size,
         "wal_bytes": wal.stat().st_size if wal.exists() else 0,

@@ -3,6 +3,7 @@
 import asyncio
 import stat
 from base64 import b64encode
+from contextlib import closing
 from datetime import timedelta
 
 import apsw
@@ -12,6 +13,7 @@ from minutebook.errors import InvalidSetting, MissingKey, StoreUnavailable, Wron
 from minutebook.store.encryption import encrypted, marker
 from minutebook.store.encryption.in_place import encrypt_in_place
 from minutebook.store.encryption.marker import read_key
+from minutebook.store.sqlite import vacuum
 from minutebook.store.types import NewDocument
 from minutebook.store.url import open_store
 from minutebook.testing.contract.samples import entries_of, expect_error, summary_fold, text_entries, turns
@@ -53,14 +55,16 @@ def test_an_encrypted_database_is_opened_with_its_key_only(backend, tmp_path):
     run(scenario)
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis"])
 def test_a_key_for_a_database_that_is_not_encrypted_is_refused(backend, tmp_path):
     async def scenario():
         async with BACKENDS[backend](tmp_path) as store:
-            await store.append("a", text_entries("plain"))
+            await store.for_tenant("other").append("a", text_entries("plain"))
         store = encrypted(BACKENDS[backend](tmp_path), KEY)
         assert "db encrypt" in str(await expect_error(InvalidSetting, store.append("a", text_entries("x"))))
         await store.close()
+        async with BACKENDS[backend](tmp_path) as store:
+            assert (await store.for_tenant("other").load("a")).entries[0].content == "plain"
 
     run(scenario)
 
@@ -176,3 +180,28 @@ def test_a_database_is_encrypted_in_place(tmp_path):
         assert db.execute("SELECT value FROM setting WHERE name = ?", (marker.SETTING,)).get
     for file in tmp_path.iterdir():
         assert b"planted" not in file.read_bytes()
+
+
+def test_an_encryption_in_place_is_not_complete_while_a_reader_keeps_plaintext_in_the_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(vacuum, "LOG_WAIT_SECONDS", 0.0)
+    path = tmp_path / "chat.db"
+
+    async def encrypt():
+        store = open_store(path)
+        try:
+            return await encrypt_in_place(store, KEY, lambda _count: None)
+        finally:
+            await store.close()
+
+    async def scenario():
+        async with open_store(path) as store:
+            await fill(store)
+        with closing(apsw.Connection(str(path))) as reader:
+            reader.execute("BEGIN; SELECT count(*) FROM entry").fetchall()
+            for _ in range(2):
+                await expect_error(StoreUnavailable, encrypt())
+        assert await encrypt() == 0
+        async with open_store(path, encryption_key=KEY) as store:
+            assert len(await contents(store))
+
+    run(scenario)

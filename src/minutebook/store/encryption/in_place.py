@@ -32,6 +32,7 @@ async def encrypt_in_place(store: SqliteStore, key: bytes, advance: Callable[[in
 
     Raises:
         WrongKey: its encryption was started with another key.
+        StoreUnavailable: another process reads the database, so plaintext could not be removed from the file.
     """
     master_keys = MasterKeys(key)
     store.settings.key_ids, store.settings.resumes_encryption = master_keys.ids, True
@@ -50,8 +51,8 @@ async def encrypt_in_place(store: SqliteStore, key: bytes, advance: Callable[[in
             count += 1
     if recorded_value != master_keys.current_id:
         await backend.write(_delete_index)
-        await backend.set_setting(marker.SETTING, master_keys.current_id)
         await backend.vacuum(rewrite=True)
+        await backend.set_setting(marker.SETTING, master_keys.current_id)
     return count
 
 

@@ -25,11 +25,14 @@ from redis.exceptions import NoScriptError, ResponseError
 from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreRejected, StoreUnavailable
 from minutebook.store.encryption import marker
 from minutebook.store.loop_thread import LoopThread
+from minutebook.store.redis.keys import all_tenants_pattern
 from minutebook.store.redis.rows import HeaderRow
 
 T = TypeVar("T")
 Value = str | int | bytes
 
+SCAN_COUNT: Final = 1_000
+"""Number of keys that the server examines in one step of a scan."""
 MAX_CONCURRENT_COMMANDS: Final = 32
 CONNECT_SECONDS: Final = 5
 RESPONSE_SECONDS: Final = 30
@@ -161,17 +164,27 @@ class RedisEngine:
             return await work()
 
     async def _check_encryption(self) -> None:
-        """Compare the recorded master key with `key_ids`; if none is recorded, record the current one.
+        """Compare the recorded master key with `key_ids`; if there are no conversations, record the current one.
 
         Raises:
             MissingKey: the conversations are encrypted, and no key was given.
             WrongKey: they are encrypted with another key.
+            InvalidSetting: a key was given, and there are conversations that are not encrypted.
         """
         recorded_id = await self._read_key_id()
-        new_id = marker.value_to_record(self.address.name, recorded_id, self.key_ids, is_new=True)
+        is_new = recorded_id is None and bool(self.key_ids) and not await self._has_conversations()
+        new_id = marker.value_to_record(self.address.name, recorded_id, self.key_ids, is_new=is_new)
         if new_id is not None:
             await self.send(self.client.hsetnx(self.settings_key, marker.SETTING, new_id))
             marker.value_to_record(self.address.name, await self._read_key_id(), self.key_ids, is_new=False)
+
+    async def _has_conversations(self) -> bool:
+        """Whether any tenant has a conversation. Reads the names of all keys if there is none."""
+        pattern, cursor = all_tenants_pattern(self.address.prefix), 0
+        while True:
+            cursor, keys = await self.send(self.client.scan(cursor, match=pattern, count=SCAN_COUNT))
+            if keys or not cursor:
+                return bool(keys)
 
     async def _read_key_id(self) -> str | None:
         value: bytes | None = await self.send(self.client.hget(self.settings_key, marker.SETTING))

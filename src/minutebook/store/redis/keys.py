@@ -6,6 +6,7 @@ For another tenant than `default`, the braces contain tenant and recipient: `con
 recipient a conversation belongs to. No atomic change needs both.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -111,6 +112,11 @@ class TenantKeys:
 
     def _tenant_key(self, name: str) -> str:
         return f"{self.prefix}conversations:{{{_escaped(self.tenant)}}}:{name}"
+
+
+def all_tenants_pattern(prefix: str) -> str:
+    """A pattern for the names of the keys with the conversation ids of all tenants. A tenant without any has no such key."""
+    return re.sub(r"([\\*?\[\]^])", r"\\\1", prefix) + "conversations:{*}:place"
 
 
 @dataclass(frozen=True, slots=True)

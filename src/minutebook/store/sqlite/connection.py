@@ -125,7 +125,7 @@ def _open_immutable(path: str) -> apsw.Connection:
 
 def _connect(path: str, busy_handler: "BusyHandler | None", *, create: bool) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
-    if create and path != ":memory:":
+    if create:
         _create_private_file(path)
     db = apsw.Connection(path, flags=flags | apsw.SQLITE_OPEN_CREATE if create else flags)
     try:

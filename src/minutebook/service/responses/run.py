@@ -283,6 +283,7 @@ class ResponseJob(ConversationJob):
                             self._send(events.add(piece))
                 if events.pieces and not had_pieces:
                     self.note_first_token()
+        completion.require_answer()
         for piece in reader.incomplete_pieces():
             self._send(events.add(piece))
         message = with_item_order(completion.message, events.order)
@@ -309,8 +310,7 @@ class ResponseJob(ConversationJob):
             "pieces": _pieces_json(events),
         }
         if recorded:
-            entries, outcome = call.entries([message]), completion.outcome()
-            await self.finish(call, entries, outcome, lambda start: [self._document(answer=start)])
+            await self.finish(call, message, completion.outcome(), lambda start: [self._document(answer=start)])
         self.response = StoredResponse(self.run.id, dict(self._body), message)
         output = output_items(self._body, message, status)
         self._send(events.finish(response_object(self.run.id, self._body, status, output)))

@@ -132,7 +132,9 @@ class AnswerJob:
                 except ConversationBusy:
                     if time.monotonic() - started >= wait_seconds:
                         raise
+                    self.run.is_waiting = True
                     await asyncio.sleep(_LEASE_POLL_SECONDS)
+            self.run.is_waiting = False
             self.service.metrics.observe_lock_wait(time.monotonic() - started)
             yield lease
 

@@ -148,13 +148,13 @@ class ChatJob(AnswerJob):
 
     async def _call(self, branch: HistoryBranch, lease: Lease) -> ModelCall:
         model, messages = self.body["model"], self.body["messages"]
-        system_count = leading_system_count(messages)
+        system_count, sends_all = leading_system_count(messages), self.identity.resend == "all"
         settings = self.settings(
             branch.id,
             model,
             lease=lease,
             overhead_tokens=await tool_tokens(model, self.body.get("tools")),
-            instructions=messages[:system_count] if system_count and branch.length else None,
+            instructions=messages[:system_count] if branch.length and (system_count or sends_all) else None,
             reconcile=branch.match.decision,
         )
         return await self.new_call(settings, branch.record, branch.match.new_messages, branch.copies)

@@ -226,9 +226,10 @@ class ResponseJob(ConversationJob):
         """
         resent = self.messages if continued.new_messages is not None else ()
         leading_messages = list(resent[: leading_system_count(resent)])
-        if self.request.instructions is None and not leading_messages:
+        sends_all = continued.length > 0 and self.identity is not None and self.identity.resend == "all"
+        if self.request.instructions is None and not leading_messages and not sends_all:
             return None
-        if not leading_messages and continued.length:
+        if not leading_messages and continued.length and not sends_all:
             assert continued.record is not None
             leading_messages = continued.record.leading
         elif not leading_messages:

@@ -150,6 +150,12 @@ def test_the_size_of_an_item_is_limited(here, send, item):
 
 
 @pytest.mark.parametrize("send", [create, add_items])
+def test_the_error_for_a_large_item_names_its_field(here, send):
+    answer = send(here.http(), ["a", "x" * LIMITS["item_bytes"]])
+    assert answer.json()["error"]["param"] == "items[1]"
+
+
+@pytest.mark.parametrize("send", [create, add_items])
 def test_the_number_of_items_of_a_call_is_limited(here, send):
     answers = [send(here.http(), ["Hi"] * count) for count in (3, 4)]
     assert [code_of(answer) for answer in answers] == [None, "too_many_items"]

@@ -49,6 +49,7 @@ FAULTS = {
     "calls as a text": (200, *both({"tool_calls": "look"})),
     "arguments as a number": (200, *both({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": 1}}]})),
     "usage as a text": (200, *raw(b'{"choices": [], "usage": {"prompt_tokens": "many"}}')),
+    "no choices": (200, *raw(b'{"choices": []}')),
     "an endless answer": (200, *both({"content": "x" * MAX_BYTES})),
     "an endless line": (200, b" " * (MAX_BYTES + 1), b"data: " + b"x" * MAX_BYTES),
     "a redirect": (302, b"", b""),
@@ -58,19 +59,49 @@ FAULTS = {
     "a refusal": (400, json.dumps(REASON).encode(), None),
     "a refusal as a text": (400, b'{"error": "No such model."}', None),
     "a refusal as a detail": (400, b'{"detail": "No such model."}', None),
+    "a refusal as a list": (422, b'{"detail": [{"loc": ["body"], "msg": "No such model."}]}', None),
     "a numeric code": (400, json.dumps({"error": {**REASON["error"], "code": 1234}}).encode(), None),
     "an unprocessable request": (422, json.dumps(REASON).encode(), None),
     "a rate limit": (429, json.dumps(REASON).encode(), None),
 }
-RETRIED = {"nothing", "an HTML error", "an unavailable provider", "a rate limit"}
+RETRIED = {"nothing", "no choices", "an HTML error", "an unavailable provider", "a rate limit"}
 """Faults after which an agent repeats its request, with pauses."""
 OWN_STATUSES = {400, 422, 429}
 """Statuses of the provider that the client gets."""
 
 
+NAMELESS_CALL = {"index": 0, "id": "a", "type": "function", "function": {"arguments": "{}"}}
+CALL = {"index": 0, "id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+UNRECORDABLE = {
+    "a call without a name": both({"content": None, "tool_calls": [NAMELESS_CALL]}),
+    "two calls with one id": both({"content": None, "tool_calls": [CALL, {**CALL, "index": 1}]}),
+}
+"""Answers that are passed through but cannot be recorded."""
+ODD = {
+    "usage below zero": b'"usage": {"prompt_tokens": -1, "completion_tokens": -1}',
+    "usage of another type": b'"usage": {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": "x"}}',
+}
+"""Fields of answers that are accepted."""
 FULL_WINDOW = "a full window"
 OVERFLOW = json.dumps({"error": {"message": "This model's maximum context length is exceeded.", "code": 400}}).encode()
 END = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+
+
+def answer_of(fault):
+    if fault in FAULTS:
+        return FAULTS[fault]
+    if fault in ODD:
+        whole, streamed = both({"content": "Yes."})
+        return 200, whole[:-1] + b", " + ODD[fault] + b"}", streamed + b"data: {%s}\n\n" % ODD[fault] + END
+    if fault == "content as parts":
+        whole, streamed = both({"content": [{"type": "text", "text": "Yes."}]})
+        return 200, whole, streamed + END
+    if fault == "arguments as an object":
+        function = {"name": "look", "arguments": {"a": 1}}
+        whole, streamed = both({"content": None, "tool_calls": [{**CALL, "function": function}]})
+        return 200, whole, streamed + END
+    whole, streamed = UNRECORDABLE[fault]
+    return 200, whole, streamed + END
 
 
 def answer_in_window(request):
@@ -87,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         last = request["messages"][-1]["content"]
-        status, whole, streamed = answer_in_window(request) if last == FULL_WINDOW else FAULTS[last]
+        status, whole, streamed = answer_in_window(request) if last == FULL_WINDOW else answer_of(last)
         content = streamed if request.get("stream") and streamed is not None else whole
         self.send_response(status)
         self.send_header("content-length", str(len(content)))
@@ -147,9 +178,9 @@ ENDPOINTS = {
 
 
 def error_of(answer):
-    """The error of an answer, also one that is sent within a stream."""
+    """The error of an answer, also one that is sent within a stream; None if it has none."""
     if answer.headers["content-type"].startswith("application/json"):
-        return answer.json()["error"]
+        return answer.json().get("error")
     data = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
     errors = [each.get("error") or (each.get("response") or {}).get("error") for each in data]
     return next((error for error in errors if error), None)
@@ -196,13 +227,13 @@ def test_the_providers_own_error_reaches_the_client(here, endpoint, stream):
             assert request["error"] == {**REASON["error"], "status": 429}
 
 
-@pytest.mark.parametrize("fault", ["a refusal as a text", "a refusal as a detail"])
+@pytest.mark.parametrize("fault", ["a refusal as a text", "a refusal as a detail", "a refusal as a list"])
 @pytest.mark.parametrize("endpoint", [*ENDPOINTS][:4])
 def test_the_text_of_a_provider_without_error_fields_reaches_the_client(here, endpoint, fault):
     send, _ = ENDPOINTS[endpoint]
     with here.http() as http:
         answer = send(http, fault, False, None)
-    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "No such model.")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (FAULTS[fault][0], "No such model.")
 
 
 @pytest.mark.parametrize("endpoint", [*ENDPOINTS][:4])
@@ -211,6 +242,49 @@ def test_a_numeric_code_of_the_provider_reaches_the_client(here, endpoint):
     with here.http() as http:
         answer = send(http, "a numeric code", False, None)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, 1234)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("fault", UNRECORDABLE)
+@pytest.mark.parametrize("endpoint", [name for name, (_, recorded) in ENDPOINTS.items() if recorded][:2])
+def test_an_answer_that_cannot_be_recorded_is_no_error_of_the_client(here, endpoint, fault, stream):
+    send, _ = ENDPOINTS[endpoint]
+    conversation = f"unrecordable-{fault}-{endpoint}-{stream}".replace(" ", "-").replace(",", "")
+    with here.http() as http:
+        answer = send(http, fault, stream, conversation)
+        request = http.get(f"/v1/conversations/{conversation}/requests/1").json()
+    if not stream:
+        assert answer.status_code == 502
+    assert error_of(answer)["message"] == "The provider returned an invalid response."
+    assert request["failed"] == "upstream_error"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("fault", [*ODD, "content as parts"])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_odd_fields_of_an_answer_do_not_lose_it(here, endpoint, fault, stream):
+    send, recorded = ENDPOINTS[endpoint]
+    conversation = f"odd-{fault}-{endpoint}-{stream}".replace(" ", "-").replace(",", "")
+    with here.http() as http:
+        answer = send(http, fault, stream, conversation if recorded else None)
+        assert (answer.status_code, error_of(answer)) == (200, None), answer.text
+        assert "Yes." in answer.text
+        if recorded and endpoint != "threads":
+            stored = http.get(f"/v1/conversations/{conversation}/items").json()["data"]
+            assert [part["text"] for part in stored[0]["content"]] == ["Yes."]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS][:4])
+def test_arguments_that_are_an_object_are_accepted(here, endpoint, stream):
+    send, recorded = ENDPOINTS[endpoint]
+    conversation = f"object-{endpoint}-{stream}".replace(" ", "-").replace(",", "")
+    with here.http() as http:
+        answer = send(http, "arguments as an object", stream, conversation if recorded else None)
+        assert (answer.status_code, error_of(answer)) == (200, None), answer.text
+        if recorded:
+            stored = http.get(f"/v1/conversations/{conversation}/items").json()["data"]
+            assert json.loads(stored[0]["arguments"]) == {"a": 1}
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

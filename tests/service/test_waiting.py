@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from minutebook.service.runs import OPEN_SECONDS
 from minutebook.testing import ScriptedModel, fail, say, slow
 from tests.service.serving import served
 from tests.service.talking import Gate
@@ -40,6 +41,7 @@ def test_a_stream_starts_before_the_providers_first_event(endpoint, answer):
             gate.open()
             rest = "\n".join(lines)
 
+    assert response.headers.get("x-conversation-id") == (None if path.startswith("/threads") else "c")
     data = [json.loads(line[6:]) for line in rest.splitlines() if line.startswith("data: {")]
     assert response.status_code == 200
     assert ("Hello." in rest) == (answer == say("Hello."))
@@ -47,23 +49,21 @@ def test_a_stream_starts_before_the_providers_first_event(endpoint, answer):
     assert has_error == (answer != say("Hello."))
 
 
-@pytest.mark.parametrize("name", ["chat", "responses"])
-def test_a_stream_that_is_opened_while_it_waits_names_its_conversation(name):
+def test_a_streamed_message_that_waits_too_long_gets_an_error_that_clients_retry(endpoint, tmp_path):
     gate = Gate()
-    path, body = REQUESTS[name]
-    with (
-        served(ScriptedModel(slow(1) + say("First."), "Second."), wait=gate.wait) as here,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    config = f"server: {{wait_seconds: {OPEN_SECONDS * 1.5}}}"
+    model = ScriptedModel(slow(1) + say("First."), "Second.")
+    with served(model, config=config, folder=tmp_path, wait=gate.wait) as here, ThreadPoolExecutor(1) as pool:
+        path, body = sent_to(here, endpoint)
         first = pool.submit(here.http().post, path, json=body, headers=HERE)
         assert gate.reached.wait(20)
-        second = {**HERE, "x-history-resend": "new"}
-        with here.http().stream("POST", path, json=body, headers=second) as response:
-            assert next(response.iter_lines()) == ": ping"
-            gate.open()
+        headers = {**HERE, "x-history-resend": "new", "accept": "text/event-stream"}
+        second = here.http().post(path, json=body, headers=headers)
+        gate.open()
         first.result()
 
-    assert response.headers["x-conversation-id"] == "c"
+    assert (second.status_code, second.json()["error"]["code"]) == (409, "conversation_locked")
+    assert second.headers["retry-after-ms"]
 
 
 def test_a_second_message_waits_for_the_first(endpoint):

@@ -54,6 +54,10 @@ def one_line(text: str) -> str:
     return line if len(line) <= _MAX_LINE_CHARACTERS else line[: _MAX_LINE_CHARACTERS - 1] + "…"
 
 
+_MAX_COUNT: Final = 1 << 53
+"""Larger numbers are not counts of tokens, and databases cannot add them."""
+
+
 def usage_from(reported: Mapping[str, Any] | None) -> Usage:
     """Convert a `usage` object of chat completions, Responses, Anthropic or Gemini. Counts that it does not have are 0.
 
@@ -61,24 +65,30 @@ def usage_from(reported: Mapping[str, Any] | None) -> Usage:
     """
     reported = reported or {}
     if "promptTokenCount" in reported:
-        thoughts = reported.get("thoughtsTokenCount") or 0
+        thoughts = _count(reported, "thoughtsTokenCount")
         return Usage(
-            input_tokens=reported["promptTokenCount"] or 0,
-            output_tokens=(reported.get("candidatesTokenCount") or 0) + thoughts,
-            cached_tokens=reported.get("cachedContentTokenCount") or 0,
+            input_tokens=_count(reported, "promptTokenCount"),
+            output_tokens=_count(reported, "candidatesTokenCount") + thoughts,
+            cached_tokens=_count(reported, "cachedContentTokenCount"),
             reasoning_tokens=thoughts,
         )
-    input_details = reported.get("prompt_tokens_details") or reported.get("input_tokens_details") or {}
-    output_details = reported.get("completion_tokens_details") or reported.get("output_tokens_details") or {}
-    cache_read = reported.get("cache_read_input_tokens") or 0
-    cache_write = reported.get("cache_creation_input_tokens") or 0
+    input_details = reported.get("prompt_tokens_details") or reported.get("input_tokens_details")
+    output_details = reported.get("completion_tokens_details") or reported.get("output_tokens_details")
+    cache_read = _count(reported, "cache_read_input_tokens")
+    cache_write = _count(reported, "cache_creation_input_tokens")
     return Usage(
-        input_tokens=(reported.get("prompt_tokens") or reported.get("input_tokens") or 0) + cache_read + cache_write,
-        output_tokens=reported.get("completion_tokens") or reported.get("output_tokens") or 0,
-        cached_tokens=cache_read or input_details.get("cached_tokens") or 0,
-        cache_write_tokens=cache_write or input_details.get("cache_write_tokens") or 0,
-        reasoning_tokens=output_details.get("reasoning_tokens") or 0,
+        input_tokens=_count(reported, "prompt_tokens", "input_tokens") + cache_read + cache_write,
+        output_tokens=_count(reported, "completion_tokens", "output_tokens"),
+        cached_tokens=cache_read or _count(input_details, "cached_tokens"),
+        cache_write_tokens=cache_write or _count(input_details, "cache_write_tokens"),
+        reasoning_tokens=_count(output_details, "reasoning_tokens"),
     )
+
+
+def _count(reported: Any, *names: str) -> int:
+    """The first of these counts that is not 0. A value that cannot be a count is 0: an answer is kept without its usage."""
+    values = [reported.get(name) for name in names] if isinstance(reported, Mapping) else []
+    return next((value for value in values if type(value) is int and 0 < value <= _MAX_COUNT), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ completions, responses and threads each have a subclass of `AnswerJob`.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,8 +17,14 @@ from minutebook.agent.retry import retry_overflow
 from minutebook.conversation.minutes import CallSettings, SentRequest
 from minutebook.conversation.model_call import AnswerDocuments, ModelCall, no_documents
 from minutebook.conversation.record_cache import CachedRecord, are_large, compute, update_record
-from minutebook.errors import ContextOverflow, ConversationBusy, MinutebookError
-from minutebook.record.entry import ConversationEntry
+from minutebook.errors import (
+    BrokenConversation,
+    ContextOverflow,
+    ConversationBusy,
+    InvalidMessage,
+    MinutebookError,
+    ProviderFailed,
+)
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.errors import Failure, failure_of
@@ -27,6 +33,7 @@ from minutebook.service.http.responses import new_id
 from minutebook.service.idempotency import IdempotencyKey
 from minutebook.service.runs import RenewedLease, Run, hold_lease
 from minutebook.service.state import Service, counter_of
+from minutebook.service.upstream import PROVIDER
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import ConversationHeader, Lease, NewDocument
 
@@ -125,7 +132,9 @@ class AnswerJob:
                 except ConversationBusy:
                     if time.monotonic() - started >= wait_seconds:
                         raise
+                    self.run.is_waiting = True
                     await asyncio.sleep(_LEASE_POLL_SECONDS)
+            self.run.is_waiting = False
             self.service.metrics.observe_lock_wait(time.monotonic() - started)
             yield lease
 
@@ -264,17 +273,26 @@ class AnswerJob:
     async def finish(
         self,
         call: ModelCall,
-        answer: Sequence[ConversationEntry],
+        answer: Message,
         outcome: Mapping[str, Any] | None = None,
         documents: AnswerDocuments = no_documents,
         *,
         lease: RenewedLease | None = None,
     ) -> None:
-        """Store the answer. A given `lease` is released in the same transaction, unless old turns must be trimmed next."""
+        """Store the answer. A given `lease` is released in the same transaction, unless old turns must be trimmed next.
+
+        Raises:
+            ProviderFailed: the answer is not a valid message, such as one with a tool call without a name.
+        """
+        if any(not function.get("name") for function in _called_functions(answer)):
+            raise _invalid_answer()  # a stream without a name has an empty one
         started = time.monotonic()
         release = lease is not None and not call.trims
-        async with lease.release_on_append() if lease is not None and release else nullcontext():
-            await call.finish(answer, outcome, documents, release=release)
+        try:
+            async with lease.release_on_append() if lease is not None and release else nullcontext():
+                await call.finish(call.entries([answer]), outcome, documents, release=release)
+        except (BrokenConversation, InvalidMessage) as error:
+            raise _invalid_answer() from error
         self.service.metrics.observe_append(time.monotonic() - started)
 
     def note_first_token(self) -> None:
@@ -296,6 +314,14 @@ def _call_with_token_counts(
         call = ModelCall(store, settings, None, new_messages, source=source, version=record.header.version)
     call.source.record.token_counts()
     return call
+
+
+def _called_functions(message: Message) -> Iterator[Mapping[str, Any]]:
+    return (call["function"] or {} for call in message.get("tool_calls") or () if "function" in call)
+
+
+def _invalid_answer() -> ProviderFailed:
+    return ProviderFailed(PROVIDER, 200, "the answer is not a valid message")
 
 
 def history_headers(request: SentRequest) -> dict[str, str]:

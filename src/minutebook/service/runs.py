@@ -44,6 +44,8 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     is_open: bool = False
     """A stream was opened before the first event. A failure is then sent as an event."""
+    is_waiting: bool = False
+    """The run waits for another answer in its conversation. No stream is opened meanwhile: clients retry only an HTTP error."""
     cancelled: bool = False
     """The client asked to stop the run, or disconnected."""
     watcher: "asyncio.Task[None] | None" = None
@@ -143,13 +145,14 @@ class Run:
     async def wait_for_first_event(self, *, timeout_seconds: float | None = None) -> None:
         """Wait for the first event, so that an earlier error becomes an HTTP error and not a broken stream.
 
-        After the timeout the stream is opened without an event: `stream` then begins with a ping.
+        After the timeout the stream is opened without an event: `stream` then begins with a ping. The timeout does not
+        count while the run waits for another answer in its conversation.
 
         Raises:
             Exception: the error that ended the run before its first event.
         """
         while not self.events and not self.done:
-            if not await self._wait_for_change(timeout_seconds):
+            if not await self._wait_for_change(timeout_seconds) and not self.is_waiting:
                 self.is_open = True
                 return
         if self.error is not None and not self.events:

@@ -39,14 +39,15 @@ async def parse_chunks(events: AsyncIterator[bytes]) -> AsyncIterator[tuple[byte
         except ContextOverflow as overflow:
             if is_first:
                 raise
-            raise ProviderFailed(_PROVIDER, 500, overflow.problem) from overflow  # a part of the answer was sent
+            raise ProviderFailed(PROVIDER, 500, overflow.problem) from overflow  # a part of the answer was sent
         yield data, chunk
         is_first = False
 
 
-_PROVIDER: Final = "upstream"
+PROVIDER: Final = "upstream"
 """Name of the provider in errors."""
 _TRANSPORT_ERRORS: Final = (aiohttp.ClientError, OSError, TimeoutError)
+_CONNECT_SECONDS: Final = 10.0
 _END_SECONDS: Final = 0.05
 """How long to wait for the end of a stream after its last event."""
 _MAX_DEPTH: Final = 64
@@ -66,7 +67,8 @@ class Upstream:
         self.url = url.rstrip("/")
         self.max_answer_bytes = MAX_ANSWER_BYTES
         self._key = key
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=timeout_seconds)
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=timeout_seconds)
+        self._max_wait_seconds = _CONNECT_SECONDS + timeout_seconds
         self._adapters: WeakSet[OpenAIAdapter] = WeakSet()
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         """`new_connection` → session: False keeps connections open, True uses each connection once."""
@@ -83,7 +85,7 @@ class Upstream:
         _require_success(response, content, has_own_key=authorization is not None)
         completion = await compute(_parse_completion, content, is_large=len(content) > INLINE_BYTES)
         if not completion.get("choices"):
-            raise ProviderFailed(_PROVIDER, 200, "the answer has no choices")
+            raise ProviderFailed(PROVIDER, 200, "the answer has no choices")
         return completion
 
     @asynccontextmanager
@@ -151,12 +153,14 @@ class Upstream:
         content = body if isinstance(body, bytes) else json_bytes(body)
         for new_connection in (False, True):
             try:
-                return await self._session(new_connection=new_connection).post(
-                    f"{self.url}/chat/completions",
-                    data=content if len(content) < _LARGE_BODY_BYTES else io.BytesIO(content),
-                    headers=self._headers(authorization),
-                    allow_redirects=False,
-                )
+                # After an informational response (status 1xx), aiohttp would wait without a timeout.
+                async with asyncio.timeout(self._max_wait_seconds):
+                    return await self._session(new_connection=new_connection).post(
+                        f"{self.url}/chat/completions",
+                        data=content if len(content) < _LARGE_BODY_BYTES else io.BytesIO(content),
+                        headers=self._headers(authorization),
+                        allow_redirects=False,
+                    )
             except aiohttp.ClientConnectorError:
                 raise  # no connection was opened, so none was closed early
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
@@ -205,7 +209,7 @@ def _transport_errors() -> Iterator[None]:
     try:
         yield
     except _TRANSPORT_ERRORS as error:
-        raise error_from_transport(_PROVIDER, error) from error
+        raise error_from_transport(PROVIDER, error) from error
 
 
 async def _event_data(response: aiohttp.ClientResponse, max_bytes: int) -> AsyncIterator[bytes]:
@@ -216,7 +220,7 @@ async def _event_data(response: aiohttp.ClientResponse, max_bytes: int) -> Async
         with _transport_errors():
             received = await response.content.readany()
         if not received:
-            raise ProviderFailed(_PROVIDER, None, "the stream ended before [DONE]", retryable=True)
+            raise ProviderFailed(PROVIDER, None, "the stream ended before [DONE]", retryable=True)
         size += len(received)
         _require_size(size, max_bytes)
         end, newline, rest = received.rpartition(b"\n")
@@ -241,7 +245,7 @@ async def _read_to_end(response: aiohttp.ClientResponse) -> None:
 
 def _require_size(size: int, max_bytes: int) -> None:
     if size > max_bytes:
-        raise ProviderFailed(_PROVIDER, 200, f"the answer has more than {max_bytes} bytes")
+        raise ProviderFailed(PROVIDER, 200, f"the answer has more than {max_bytes} bytes")
 
 
 def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_own_key: bool) -> None:
@@ -250,15 +254,15 @@ def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_ow
     if 200 <= status < 300:
         return
     if status < 400:
-        raise ProviderFailed(_PROVIDER, status, "the provider redirects requests; check upstream.url")
+        raise ProviderFailed(PROVIDER, status, "the provider redirects requests; check upstream.url")
     fields = _error_fields(_json_value(content))
     problem, code = error_reason(fields)
     headers = {name.lower(): value for name, value in response.headers.items()}
-    error = error_from_status(_PROVIDER, status, problem, code=code, headers=headers)
+    error = error_from_status(PROVIDER, status, problem, code=code, headers=headers)
     if status >= 500 or isinstance(error, ContextOverflow) or (status in {401, 403} and not has_own_key):
         raise error
     raise ProviderRefused(
-        _PROVIDER,
+        PROVIDER,
         status,
         problem,
         error.retry_after_seconds,
@@ -269,13 +273,15 @@ def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_ow
 
 
 def _error_fields(body: Any) -> dict[str, Any]:
-    """The fields of an error response. Some servers send only a text, as `error` or as `detail`."""
-    error = body.get("error", body) if isinstance(body, dict) else None
-    if isinstance(error, dict) and "message" not in error:
-        error = error.get("detail", error)
-    if isinstance(error, str):
-        return {"message": error}
-    return error if isinstance(error, dict) else {}
+    """The fields of an error response. Some servers send only a text, as `error`, `detail` or `msg`, or a list of errors."""
+    for name in ("error", "detail", "msg"):
+        if isinstance(body, list) and body:
+            body = body[0]
+        if isinstance(body, dict) and "message" not in body:
+            body = body.get(name, body)
+    if isinstance(body, str):
+        return {"message": body}
+    return body if isinstance(body, dict) else {}
 
 
 def _json_value(content: bytes) -> Any:
@@ -295,7 +301,7 @@ def _reject_constant(_name: str) -> NoReturn:
 def _json_object(content: bytes) -> dict[str, Any]:
     value = _json_value(content)
     if not isinstance(value, dict):
-        raise ProviderFailed(_PROVIDER, 200, "the response is not a JSON object")
+        raise ProviderFailed(PROVIDER, 200, "the response is not a JSON object")
     return value
 
 
@@ -353,20 +359,20 @@ def _valid_completion(value: dict[str, Any]) -> dict[str, Any]:
     """
     if "error" in value and value["error"] is not None:
         problem, code = error_reason(value)
-        error = error_from_status(_PROVIDER, 400, problem, code=code)
-        raise error if isinstance(error, ContextOverflow) else ProviderFailed(_PROVIDER, 500, problem)
+        error = error_from_status(PROVIDER, 400, problem, code=code)
+        raise error if isinstance(error, ContextOverflow) else ProviderFailed(PROVIDER, 500, problem)
     try:
         _Completion.model_validate(value, strict=True)
     except ValidationError as error:
         location = ".".join(map(str, error.errors()[0]["loc"]))
-        raise ProviderFailed(_PROVIDER, 200, f"{location} has the wrong type") from None
+        raise ProviderFailed(PROVIDER, 200, f"{location} has the wrong type") from None
     return value
 
 
 class UpstreamAdapter(OpenAIAdapter):
     """Calls the provider over the service's connections, with the caller's `authorization` if there is one."""
 
-    _error_source: ClassVar[str] = _PROVIDER
+    _error_source: ClassVar[str] = PROVIDER
 
     def __init__(
         self, upstream: Upstream, model: str, *, authorization: str | None, **client_options: Unpack[ClientOptions]

@@ -95,6 +95,16 @@ def test_a_fork_at_the_start_has_a_system_prompt_that_the_record_lacks():
         assert client.ask(user("two")) == "appended"
 
 
+def test_a_client_that_sends_everything_can_drop_its_system_prompt():
+    with served() as here:
+        client = Client(here, **{"x-history-resend": "all"})
+        client.ask(user("one"))
+        assert client.history[0] == SYSTEM
+        del client.history[0]
+
+        assert client.ask(user("two")) == "appended"
+
+
 def test_a_regenerated_answer_is_requested_with_the_same_messages(client):
     client.ask(user("one"))
     client.ask(user("two"))

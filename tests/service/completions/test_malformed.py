@@ -50,3 +50,9 @@ def test_any_json_value_as_messages_gives_an_answer_or_a_client_error(http, mess
     except (ValueError, UnicodeEncodeError):  # NaN and lone surrogates cannot be sent
         return
     assert response.status_code < 500, response.text
+
+
+def test_a_stream_field_that_is_null_means_no_stream(http):
+    body = {"model": "m", "messages": [FIRST], "stream": None}
+    response = http.post("/v1/chat/completions", json=body)
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")

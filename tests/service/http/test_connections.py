@@ -1,6 +1,8 @@
 """Limits of connections: headers that are too large or too slow, and the number of connections."""
 
+import re
 import socket
+import time
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -58,3 +60,28 @@ def test_the_number_of_connections_is_limited(address):
     with socket.create_connection(address) as connection:
         connection.sendall(HEAD + b"\r\n")
         received(connection)
+
+
+LARGE_BODY = b"POST /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000000\r\n\r\n"
+
+
+def test_a_request_that_is_refused_before_its_body_may_send_the_body_and_another_request(address):
+    with socket.create_connection(address) as connection:
+        connection.sendall(LARGE_BODY)
+        content = connection.recv(1)
+        for _ in range(10):
+            connection.sendall(b"x" * 100_000)
+            time.sleep(0.005)  # the server reads the body in several pieces
+        connection.sendall(HEAD + b"\r\n")
+        content += received(connection)
+    assert re.findall(rb"HTTP/1.1 (\d+)", content) == [b"405", b"200"]
+
+
+def test_the_time_of_a_body_whose_request_was_refused_is_limited(address):
+    with socket.create_connection(address) as connection:
+        connection.sendall(LARGE_BODY)
+        connection.recv(1)
+        with pytest.raises(OSError, match=r"reset|pipe"):  # noqa: PT012 - any of them may notice the end
+            for _ in range(2_000):
+                connection.sendall(b"x")
+                time.sleep(0.01)

@@ -1,12 +1,14 @@
 """Error responses never quote the request."""
 
+import asyncio
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 
+from minutebook.agent.retry import RetryPolicy
 from minutebook.compaction.registry import strategy_named
-from minutebook.errors import InvalidMessage, ProviderFailed, UnknownName
+from minutebook.errors import InvalidMessage, ProviderFailed, ProviderRefused, UnknownName
 from minutebook.record.message import require_message
 from minutebook.service.http.errors import failure_of
 from minutebook.wire import provider_message_to_entry
@@ -83,3 +85,22 @@ def test_an_unknown_field_in_a_field_of_several_types_is_named():
         answer = here.http().post("/v1/responses", json={"input": "Hi", "conversation": {"id": "c", "bogus": 1}})
 
     assert answer.json()["error"]["message"] == "conversation.bogus is an unknown field."
+
+
+def test_the_error_of_the_last_of_several_attempts_reaches_the_client():
+    refusal = ProviderRefused(
+        "p", 429, "Slow down.", 7.0, True, {"message": "Slow down.", "code": "slow"}, {"retry-after": "7"}
+    )
+
+    async def send():
+        raise refusal
+
+    async def failure_after_attempts():
+        with pytest.raises(ProviderFailed) as raised:
+            await RetryPolicy(attempts=2, sleep=lambda _: asyncio.sleep(0)).call(send)
+        return failure_of(raised.value)
+
+    failure = asyncio.run(failure_after_attempts())
+
+    assert (failure.status, failure.message, failure.code) == (429, "Slow down.", "slow")
+    assert failure.headers == {"retry-after": "7"}

@@ -3,6 +3,7 @@
 `CompletionAccumulator` reads completions, whole or streamed, here and in the service.
 """
 
+import json
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
@@ -29,6 +30,27 @@ if TYPE_CHECKING:
 _TEXT_KEYS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 
 
+def text_deltas(delta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The key and the text of each text in a delta, reasoning first.
+
+    Some servers send reasoning under both keys, or content as a list of parts.
+    """
+    for key in ("reasoning" if not delta.get("reasoning_content") else "reasoning_content", "content", "refusal"):
+        value = delta.get(key)
+        for part in value if isinstance(value, list) else [value]:
+            text = part.get("text") if isinstance(part, Mapping) else part
+            if isinstance(text, str) and text:
+                yield key, text
+            elif isinstance(part, Mapping) and isinstance(part.get("thinking"), str | list):
+                yield from (("reasoning_content", text) for _, text in text_deltas({"content": part["thinking"]}))
+
+
+def call_arguments(call: Mapping[str, Any]) -> str:
+    """The arguments of a tool call, or a part of them. Some servers send an object in place of its JSON text."""
+    arguments = (call.get("function") or {}).get("arguments") or ""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
 class MessageAccumulator:
     """Builds a message from the deltas of a stream."""
 
@@ -37,15 +59,14 @@ class MessageAccumulator:
         self._calls: dict[int, dict[str, Any]] = {}
 
     def add(self, delta: Mapping[str, Any]) -> None:
-        for key in _TEXT_KEYS:
-            if isinstance(delta.get(key), str):
-                self._texts.setdefault(key, []).append(delta[key])
+        for key, text in text_deltas(delta):
+            self._texts.setdefault(key, []).append(text)
         for index, call_delta in enumerate(delta.get("tool_calls") or ()):
             self._add_call(call_delta, index)
 
     @property
     def is_empty(self) -> bool:
-        return not self._calls and not any(any(pieces) for pieces in self._texts.values())
+        return not self._calls and not self._texts
 
     def message(self) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._texts.get("content", ())) or None}
@@ -60,9 +81,8 @@ class MessageAccumulator:
         index = default_index if delta.get("index") is None else delta["index"]  # some servers send no index
         call = self._calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
         call["id"] = delta.get("id") or call["id"]
-        function = delta.get("function") or {}
-        call["function"]["name"] += function.get("name") or ""
-        call["function"]["arguments"] += function.get("arguments") or ""
+        call["function"]["name"] += (delta.get("function") or {}).get("name") or ""
+        call["function"]["arguments"] += call_arguments(delta)
 
 
 class CompletionAccumulator:
@@ -121,7 +141,7 @@ class CompletionAccumulator:
         if not isinstance(choices, list) or not choices or not isinstance(choices[0].get("message"), dict):
             raise ProviderFailed(self._provider, 200, "the answer has no choices", retryable=True)
         message = {key: value for key, value in choices[0]["message"].items() if value is not None}
-        self._message = {"role": "assistant", "content": None if message.get("tool_calls") else "", **message}
+        self._message = {"content": None if message.get("tool_calls") else "", **message, "role": "assistant"}
         self.finish = choices[0].get("finish_reason") or "stop"
         for index, choice in enumerate(choices[1:], 1):
             self._other_choices.setdefault(index, MessageAccumulator()).add(choice.get("message") or {})
@@ -149,6 +169,15 @@ class CompletionAccumulator:
                 self._other_choices.setdefault(index, MessageAccumulator()).add(delta)
         return self.finish is not None
 
+    def require_answer(self) -> None:
+        """Check a stream that has ended.
+
+        Raises:
+            ProviderFailed: it had neither output nor a finish reason.
+        """
+        if self.finish is None and not self.has_output:
+            raise ProviderFailed(self._provider, 200, "the stream has no choices")
+
     def _set_head(self, body: Mapping[str, Any]) -> None:
         if not self.head:
             self.head = {key: body[key] for key in ("id", "created", "model") if body.get(key) is not None}
@@ -159,11 +188,8 @@ def _deltas(chunk: Mapping[str, Any]) -> Iterator[Delta]:
     for choice in chunk.get("choices") or ():
         if choice.get("index"):
             continue
-        delta = choice.get("delta") or {}
-        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
-            yield ThinkingDelta(reasoning)
-        if text := delta.get("content") or delta.get("refusal"):
-            yield TextDelta(text)
+        for key, text in text_deltas(choice.get("delta") or {}):
+            yield TextDelta(text) if key in {"content", "refusal"} else ThinkingDelta(text)
 
 
 _MESSAGE_KEYS: Final = frozenset(

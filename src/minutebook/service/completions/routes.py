@@ -66,7 +66,7 @@ class ChatRequest(BaseModel):
 
     model: str = Field(default="", max_length=200)
     messages: Annotated[list[dict[str, Any]], WrapValidator(_skip_copy)] = Field(min_length=1)
-    stream: bool = Field(default=False, strict=True)
+    stream: bool | None = Field(default=None, strict=True)
     stream_options: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     metadata: dict[str, Any] | None = None

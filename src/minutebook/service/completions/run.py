@@ -148,13 +148,13 @@ class ChatJob(AnswerJob):
 
     async def _call(self, branch: HistoryBranch, lease: Lease) -> ModelCall:
         model, messages = self.body["model"], self.body["messages"]
-        system_count = leading_system_count(messages)
+        system_count, sends_all = leading_system_count(messages), self.identity.resend == "all"
         settings = self.settings(
             branch.id,
             model,
             lease=lease,
             overhead_tokens=await tool_tokens(model, self.body.get("tools")),
-            instructions=messages[:system_count] if system_count and branch.length else None,
+            instructions=messages[:system_count] if branch.length and (system_count or sends_all) else None,
             reconcile=branch.match.decision,
         )
         return await self.new_call(settings, branch.record, branch.match.new_messages, branch.copies)
@@ -170,7 +170,7 @@ class ChatJob(AnswerJob):
                 call, completion, lambda: self._attempt(call, completion), max_output_tokens=max_tokens
             )
             outcome = {**completion.outcome(), "head": completion.head}
-            await self.finish(call, call.entries([completion.message]), outcome, lease=lease)
+            await self.finish(call, completion.message, outcome, lease=lease)
         except BaseException as error:
             # A partial answer is stored in the minutes only: the conversation cannot continue from it.
             partial_text = completion.message.get("content") or None
@@ -200,6 +200,7 @@ class ChatJob(AnswerJob):
                     has_text = True
                     await self.run.yield_to_readers()
                     self.note_first_token()
+        completion.require_answer()
         return [*last_events, DONE]
 
     async def _pass_through(self) -> None:
@@ -224,6 +225,7 @@ class ChatJob(AnswerJob):
                     self.run.send(b"data: %s\n\n" % data)
                     if not self.recorded:  # it may wait for a slow reader without end: a disconnect cancels the run
                         await self.run.wait_for_reader()
+            completion.require_answer()
         self.run.send(DONE)
 
     @property

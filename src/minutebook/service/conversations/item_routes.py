@@ -160,7 +160,7 @@ async def create_items(
         start, stop = map(int, earlier_range.split("-"))
         appended = list(items_of(await store.load(conversation.id, since=start, limit=stop - start)))
         return JsonResponse(page(appended, has_more=False), headers={**etag_header(conversation), **REPLAYED})
-    items = input_items(body.items, limits)
+    items = input_items(body.items, limits, param="items")
     require_item_count(body.items, limits)
     expected_version = expected_version_of(if_match, body.expected_version)
     conversation, appended = await append_items(

@@ -88,7 +88,7 @@ async def create_conversation(
         headers = {**etag_header(conversation), **REPLAYED}
         return JsonResponse(await conversation_object(store, conversation), headers=headers)
     limits = service.config.limits
-    items = input_items(body.items, limits)
+    items = input_items(body.items, limits, param="items")
     require_item_count(items, limits)
     require_room(len(items_to_messages(items)), limits)
     require_metadata(body.metadata, limits)

@@ -31,6 +31,7 @@ from minutebook.errors import (
     ProviderRefused,
     RecipientBlocked,
     RequestRefused,
+    RetriesExhausted,
     StoreFull,
     StoreReadOnly,
     StoreRejected,
@@ -110,6 +111,8 @@ def _version_conflict(error: VersionConflict) -> Failure:
 
 
 def _provider_failed(error: ProviderFailed) -> Failure:
+    if isinstance(error, RetriesExhausted) and isinstance(error.__cause__, ProviderFailed):
+        return failure_of(error.__cause__)
     status = error.status
     if status in {401, 403}:
         return Failure(502, "The provider rejected this server's key.", "upstream_unauthorized", headers=DO_NOT_RETRY)

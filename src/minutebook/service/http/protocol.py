@@ -32,6 +32,7 @@ class LimitedProtocol(HttpToolsProtocol):
     header_seconds: float
     _header_bytes = 0
     _is_in_headers = True
+    _is_in_body = False
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -43,7 +44,12 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_in_headers and self.cycle.response_complete:
+        if self._is_in_body:
+            if self.cycle.response_complete and self._timer is None:
+                # The request was answered early, such as without a valid key. Many clients read the answer only after
+                # they have sent the whole body, so the rest of it is read and discarded.
+                self._timer = self.loop.call_later(self.header_seconds, self.transport.close)
+        elif not self._is_in_headers and self.cycle.response_complete:
             self._start_headers()
         super().data_received(data)
         if self._is_in_headers:
@@ -52,9 +58,14 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._refuse(_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
-        self._is_in_headers = False
+        self._is_in_headers, self._is_in_body = False, True
         self._stop_timer()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        self._stop_timer()
+        super().on_message_complete()
 
     def _start_headers(self) -> None:
         self._is_in_headers, self._header_bytes = True, 0

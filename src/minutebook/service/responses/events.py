@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from minutebook.agent.providers.openai import call_arguments, text_deltas
 from minutebook.record.message import Message
 from minutebook.service.http.responses import DONE, new_id, sse
 from minutebook.tokens.counter import ITEMS_KEY
@@ -176,14 +177,9 @@ class DeltaReader:
         """The first half of a surrogate pair by slot. The second half comes with the next delta."""
 
     def pieces(self, delta: Mapping[str, Any]) -> Iterator[AnswerPiece]:
-        for key, slot in (
-            ("reasoning_content", REASONING),
-            ("reasoning", REASONING),
-            ("content", TEXT),
-            ("refusal", REFUSAL),
-        ):
-            value = delta.get(key)
-            if isinstance(value, str) and value and (text := self._complete_characters(slot, value)):
+        for key, value in text_deltas(delta):
+            slot = {"content": TEXT, "refusal": REFUSAL}.get(key, REASONING)
+            if text := self._complete_characters(slot, value):
                 yield AnswerPiece(slot, text, {})
         for index, call in enumerate(delta.get("tool_calls") or ()):
             yield from self._call_pieces(call, index)
@@ -202,7 +198,7 @@ class DeltaReader:
         slot = f"{CALL}:{self._call_numbers.setdefault(index, len(self._call_numbers))}"
         head["call_id"] = call.get("id") or head["call_id"]
         head["name"] += function.get("name") or ""
-        text = self._complete_characters(slot, function.get("arguments") or "")
+        text = self._complete_characters(slot, call_arguments(call))
         if is_new or text:
             yield AnswerPiece(slot, text, dict(head))
 

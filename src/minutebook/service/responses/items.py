@@ -79,8 +79,10 @@ def items_of(loaded: LoadedConversation) -> Iterator[Item]:
         yield from items_at(position, entry)
 
 
-def input_items(sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsConfig) -> list[Item]:
-    """The items that a client sent, normalized: messages get a type and a list of content parts.
+def input_items(
+    sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsConfig, *, param: str = "input"
+) -> list[Item]:
+    """The items that a client sent in the field `param`, normalized: messages get a type and a list of content parts.
 
     Raises:
         RequestRefused: an item is too large, or its type is not supported.
@@ -89,13 +91,13 @@ def input_items(sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsCo
         return []
     if isinstance(sent, str):
         sent = [{"role": "user", "content": sent}]
-    require_item_sizes(sent, "input", limits)
+    require_item_sizes(sent, param, limits)
     items: list[Item] = []
     for index, item in enumerate(sent):
         kind = item_type(item)
         if kind == "item_reference":
-            problem = f"input[{index}]: item references are not supported. Send the item, or set `conversation`."
-            raise RequestRefused(400, problem, "unsupported_item", f"input[{index}]")
+            problem = f"{param}[{index}]: item references are not supported. Send the item, or set `conversation`."
+            raise RequestRefused(400, problem, "unsupported_item", f"{param}[{index}]")
         if kind == "compaction":
             items += items_of_compaction(item)
         else:

@@ -226,9 +226,10 @@ class ResponseJob(ConversationJob):
         """
         resent = self.messages if continued.new_messages is not None else ()
         leading_messages = list(resent[: leading_system_count(resent)])
-        if self.request.instructions is None and not leading_messages:
+        sends_all = continued.length > 0 and self.identity is not None and self.identity.resend == "all"
+        if self.request.instructions is None and not leading_messages and not sends_all:
             return None
-        if not leading_messages and continued.length:
+        if not leading_messages and continued.length and not sends_all:
             assert continued.record is not None
             leading_messages = continued.record.leading
         elif not leading_messages:
@@ -283,6 +284,7 @@ class ResponseJob(ConversationJob):
                             self._send(events.add(piece))
                 if events.pieces and not had_pieces:
                     self.note_first_token()
+        completion.require_answer()
         for piece in reader.incomplete_pieces():
             self._send(events.add(piece))
         message = with_item_order(completion.message, events.order)
@@ -309,8 +311,7 @@ class ResponseJob(ConversationJob):
             "pieces": _pieces_json(events),
         }
         if recorded:
-            entries, outcome = call.entries([message]), completion.outcome()
-            await self.finish(call, entries, outcome, lambda start: [self._document(answer=start)])
+            await self.finish(call, message, completion.outcome(), lambda start: [self._document(answer=start)])
         self.response = StoredResponse(self.run.id, dict(self._body), message)
         output = output_items(self._body, message, status)
         self._send(events.finish(response_object(self.run.id, self._body, status, output)))

@@ -372,9 +372,9 @@ def test_stored_conversations_are_filtered_and_sorted_by_their_figures():
         entries = [replace(entry, model=f"model of {name}") for entry in entries_of(session(turns)["messages"])]
         run_sync(store.append(name, entries, expected_version=0))
     run_sync(store.add_fold("folded", Fold.over(range(1, 5), reason="test", shown="a summary")))
-    source = StoreSource(store, ReplayPolicy(), name="a database", cache=OpenConversations())
 
     def names(**values):
+        source = StoreSource(store, ReplayPolicy(), name="a database", cache=OpenConversations())
         query = ListFilter(**values)
         found = run_sync(source.list(query))
         while not found.is_complete:

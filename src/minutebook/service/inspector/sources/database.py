@@ -178,17 +178,20 @@ class StoreSource:
 
     async def _search(self, query: ListFilter) -> ConversationList:
         found: dict[str, ConversationSummary] = {}
+        is_complete = True
+        deadline = time.monotonic() + LIST_SECONDS if query.needs_figures else 0.0
         try:
             page = await self._store.search(query.q, recipient=self._recipient, limit=100)
         except InvalidQuery as error:  # also while a query is being typed
             return ConversationList(items=[], total=0, problem=str(error))
         for hit in page.items:
             if hit.conversation not in found and len(found) < PAGE_ROWS:
-                summary = await self._summary(await self._store.header(hit.conversation), 0.0)
+                summary = await self._summary(await self._store.header(hit.conversation), deadline)
+                is_complete = is_complete and (summary.cost is not None or not query.needs_figures)
                 if query.matches(summary):
                     found[hit.conversation] = replace(summary, snippet=hit.snippet, snippet_position=hit.position)
         items = sorted(found.values(), key=SORTS[query.sort]) if query.sort != "recent" else list(found.values())
-        return ConversationList(items=items, total=len(items), models=_models(items))
+        return ConversationList(items=items, total=len(items), models=_models(items), is_complete=is_complete)
 
     async def _summary(self, header: ConversationHeader, deadline: float) -> ConversationSummary:
         """A row of the list: with all figures if they are known or the deadline allows to load the conversation.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import tasks
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 from tests.formats.samples import SAMPLES
 
@@ -217,3 +218,16 @@ def test_the_readme_names_the_two_commands_and_fits_a_screen_or_so():
     assert "`make test`" in readme
     assert len(readme.splitlines()) <= 80
     assert shutil.which("make") is not None
+
+
+def test_the_comparison_in_the_readme_has_the_figures_of_the_benchmark():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = []
+    for number, task in tasks.TASKS.items():
+        remark = f" ({task.peer.remark})" if task.peer.remark else ""
+        lines = tasks.size_of(tasks.path_of(number)).lines
+        rows.append(f"| {task.title} | {lines} | {task.peer.lines}: {task.peer.name}{remark} |")
+
+    table = readme[readme.index("| task |") :].partition("\n\n")[0].splitlines()[2:]
+    assert len(table) >= 4
+    assert set(table) <= set(rows)

@@ -324,6 +324,8 @@ class SentRequest:
     """The name of the error that made the manager fail, so that all messages were sent."""
     folds: tuple[Fold, ...] = ()
     asked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    overflows: int = 0
+    """How often the provider rejected a longer view of this request."""
     outcome: dict[str, Any] = field(default_factory=dict)
     """How the request ended: finish reason, usage, position of the answer."""
     stored_length: int | None = None
@@ -369,6 +371,7 @@ class SentRequest:
             "length": length,
             "bypass": self.bypass,
             "asked_at": self.asked_at.isoformat(),
+            **({"overflows": self.overflows} if self.overflows else {}),
             **self.settings.minutes_fields,
             **self.outcome,
         }

@@ -229,12 +229,13 @@ class ModelCall:
         """
         if self._view is None or self.settings.policy.mode != "on":
             raise overflow
-        previous_tokens = self.minutes.tokens_after
+        previous_tokens, overflows = self.minutes.tokens_after, self.request.overflows
         self._view_builder.lower_limit(self._view, overflow)
         try:
             self.build_view()
         except CannotFit:
             raise overflow from None
+        self.request.overflows = overflows + 1
         if self.minutes.tokens_after >= previous_tokens:
             raise overflow
 

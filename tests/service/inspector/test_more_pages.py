@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from concurrent.futures import wait
+from dataclasses import replace
 from functools import partial
 from xml.etree import ElementTree as ET
 
@@ -18,6 +19,7 @@ from minutebook.errors import RequestRefused
 from minutebook.service.inspector.charts.svg import nice_ticks
 from minutebook.service.inspector.charts.timeline import timeline_svg
 from minutebook.service.inspector.charts.treemap import Box, squarify
+from minutebook.service.inspector.conversation import InspectedFold
 from minutebook.service.inspector.figures.comparison import (
     MAX_WAITING,
     PolicyChoice,
@@ -30,8 +32,11 @@ from minutebook.service.inspector.figures.request_diff import Side, request_diff
 from minutebook.service.inspector.figures.window_fill import window_fill
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, replay
 from minutebook.service.inspector.share.export import export_html
+from minutebook.service.inspector.source import ListFilter
+from minutebook.service.inspector.sources import database
 from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
 from minutebook.service.inspector.web import path_id
+from minutebook.store.loop_thread import run_sync
 from minutebook.testing.contract.samples import entries_of
 from tests.service.inspector.parts import inspecting, listening_inspector, session, write_sessions
 from tests.service.inspector.test_sign_in import say, service_with_keys, signed_in
@@ -134,6 +139,23 @@ def test_redaction_leaves_no_text_and_no_tool_name_but_the_tokens():
     tokens = [f"{conversation.tokens_of(position):,} tokens" for position in range(len(conversation.messages))]
     assert all(text in shared for text in tokens)
     assert "plumbago" in conversation.messages[1]["content"]
+
+
+def test_redaction_leaves_nothing_of_unknown_parts_and_of_the_settings_of_managers():
+    messages = session(3, text="plumbago")["messages"]
+    parts = [{"type": "text", "text": "Hello"}, {"type": "plumbago", "plumbago": "plumbago"}, {"type": "file"}]
+    messages[1] = {"role": "user", "name": "plumbago", "content": parts}
+    conversation = new_conversation("plumbago", messages, title="plumbago", model="gpt-4o")
+    replay(conversation, ReplayPolicy(("active_tools:active=[lookup]", "tool_result_clearer:keep=1")))
+    assert conversation.failure is None
+    shared = export_html(conversation, redact=["texts", "tools"])
+
+    assert "active_tools:active=[lookup]" in export_html(conversation)
+    assert "plumbago" not in shared
+    assert "lookup" not in shared
+    assert "[part left out]" in shared
+    assert "[file left out]" in shared
+    assert "Replayed by active_tools + tool_result_clearer," in shared
 
 
 def test_an_export_of_long_texts_is_cut_and_says_so():
@@ -277,6 +299,17 @@ def test_the_difference_of_two_requests_has_every_message_once():
     assert {span.kind for span in same} <= {"equal", "absent"}
 
 
+def test_messages_that_two_requests_add_to_the_record_are_part_of_their_difference():
+    fold = Fold.over(range(1, 5), reason="test", shown="a summary")
+    conversation = new_conversation("a", session()["messages"], model="gpt-4o", folds=[InspectedFold(fold)])
+    replay(conversation, ReplayPolicy(max_tokens=100_000))
+    last = Side(conversation, conversation.requests[-1])
+
+    equal = [span for span in request_differences(last, last) if span.kind == "equal"]
+    assert [span.count for span in equal if span.start == span.stop] == [1]
+    assert sum(span.tokens for span in equal) == last.request.sent
+
+
 @pytest.mark.parametrize("top", [0, 1, 7, 99, 12_345, 10**9])
 def test_ticks_are_round_and_within_the_axis(top):
     ticks = nice_ticks(top, 4)
@@ -331,6 +364,50 @@ def test_a_fold_is_shown_with_what_it_replaces_and_undone_with_the_token_of_the_
     assert "<html" not in undone.text
     assert "order 17 b" in tree
     assert "5 shared" in tree
+
+
+def test_stored_conversations_are_filtered_and_sorted_by_their_figures():
+    store = MemoryStore()
+    for name, turns in (("short", 2), ("folded", 4), ("long", 9)):
+        entries = [replace(entry, model=f"model of {name}") for entry in entries_of(session(turns)["messages"])]
+        run_sync(store.append(name, entries, expected_version=0))
+    run_sync(store.add_fold("folded", Fold.over(range(1, 5), reason="test", shown="a summary")))
+
+    def names(**values):
+        source = StoreSource(store, ReplayPolicy(), name="a database", cache=OpenConversations())
+        query = ListFilter(**values)
+        found = run_sync(source.list(query))
+        while not found.is_complete:
+            found = run_sync(source.list(query))
+        return [item.id for item in found.items]
+
+    assert names(has=frozenset(["fold"])) == ["folded"]
+    assert names(model="model of long") == ["long"]
+    assert names(sort="turns") == ["long", "folded", "short"]
+    assert names(sort="turns", after=2) == ["short"]
+    assert names(q="order", has=frozenset(["fold"])) == ["folded"]
+    assert names(min_cost=1e9) == []
+
+
+def test_a_filter_of_stored_conversations_says_how_many_it_searched(monkeypatch):
+    monkeypatch.setattr(database, "MAX_FILTERED", 3)
+    store = MemoryStore()
+    for number in range(205):
+        run_sync(store.append(f"c{number}", entries_of(session(1)["messages"][:2]), expected_version=0))
+    source = StoreSource(store, ReplayPolicy(), name="a database", cache=OpenConversations())
+
+    assert run_sync(source.list(ListFilter(sort="cost"))).newest == 200
+
+
+def test_a_query_that_is_not_finished_is_a_sentence_on_the_page():
+    source = StoreSource(MemoryStore(), ReplayPolicy(), name="a database", cache=OpenConversations())
+    with listening_inspector(source) as (url, path), httpx2.Client(base_url=url, trust_env=False) as http:
+        http.get(path)
+        response = http.get("/", params={"q": '"where is'}, headers={"hx-request": "true"})
+
+    assert response.status_code == 200
+    assert 'class="problem"' in response.text
+    assert "no conversations yet" not in response.text
 
 
 def test_files_cannot_be_changed(pages):

@@ -11,6 +11,7 @@ from minutebook.record.fold import Fold
 from minutebook.service.inspector.cards import card_of
 from minutebook.service.inspector.conversation import FATES, InspectedFold
 from minutebook.service.inspector.policy import ReplayPolicy, info_of, new_conversation, replay
+from minutebook.service.inspector.rows import row_blocks
 from tests.service.inspector.parts import session
 
 POLICIES = [
@@ -79,6 +80,17 @@ def test_a_fold_hides_its_messages_and_shows_its_own_at_its_start():
     first = next(request for request in conversation.requests if request.new_folds)
     assert first.length >= 9
     assert first.cache_break is not None
+
+
+def test_rows_in_the_middle_of_a_fold_show_what_is_sent_instead_of_it():
+    messages = session(40, words=5)["messages"]
+    fold = Fold.over(range(1, 149), reason="most turns", shown="Most orders have arrived.")
+    conversation = replayed(messages, ReplayPolicy(("passthrough",)), [fold])
+    last = conversation.requests[-1]
+
+    start, middle = (next(iter(row_blocks(conversation, last, *rows))) for rows in ((1, 100), (100, 150)))
+    assert (middle.run, middle.tokens, middle.sent_tokens) == (start.run, start.tokens, start.sent_tokens)
+    assert [row.head.text for row in middle.sent] == [row.head.text for row in start.sent] != []
 
 
 def test_a_refused_request_says_why_and_costs_nothing():

@@ -9,6 +9,8 @@ import pytest
 from minutebook import MemoryStore
 from minutebook.service.access.api_keys import ApiKeys
 from minutebook.service.inspector.web import path_id
+from minutebook.testing import ScriptedModel, overflow
+from minutebook.testing import say as say_text
 from tests.service.serving import served
 
 
@@ -156,6 +158,22 @@ def test_recorded_requests_are_shown_as_they_were_sent():
     assert len(series["sent"]) == 3
     assert series["messages"] == 6
     assert "Recorded requests." in page
+
+
+def test_a_view_that_the_provider_rejected_as_too_long_is_a_mark_of_its_request(tmp_path):
+    model = ScriptedModel(*[say_text("answer " * 40)] * 6, overflow(1000, 900), say_text("Now it fits."))
+    config = "conversation: {policy: b}\npolicies: {b: {manager: token_budget, max_tokens: 100000}}\n"
+    with served(model, config=config, folder=tmp_path) as here:
+        http = here.http(headers={"x-conversation-id": "order 17"})
+        for number in range(7):
+            body = {"model": "gpt-4o", "messages": [{"role": "user", "content": f"Question {number} {'word ' * 60}"}]}
+            assert http.post("/v1/chat/completions", json=body).status_code == 200
+        address = f"/ui/c/{path_id('order 17')}"
+        marks = here.http().get(f"{address}/series.json").json()["marks"]
+        page = here.http().get(f"{address}/timeline").text
+
+    assert [number for number, names in marks.items() if "overflow" in names] == ["7"]
+    assert "overflow, sent again shorter" in page
 
 
 def test_a_change_of_the_conversation_is_an_event():

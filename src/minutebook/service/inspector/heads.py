@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from minutebook.record.message import Message, is_result, is_system, role_of, text_of
 
-_ROLE_NAMES: Final = {
+ROLE_NAMES: Final = {
     "user": "User",
     "assistant": "Assistant",
     "system": "System",
@@ -66,9 +66,7 @@ class MessageHead:
 def head_of(message: Message) -> MessageHead:
     """A message in short."""
     role = role_of(message)
-    kind = (
-        "tool" if is_result(message) else "system" if is_system(message) else role if role in _ROLE_NAMES else "other"
-    )
+    kind = "tool" if is_result(message) else "system" if is_system(message) else role if role in ROLE_NAMES else "other"
     text, thinking = text_of(message), thinking_of(message)
     if kind == "tool":
         start = ANSI.sub("", text[:2000]).strip("\n")
@@ -77,7 +75,7 @@ def head_of(message: Message) -> MessageHead:
         shown = _shortened(ANSI.sub("", text[:2000]))
     return MessageHead(
         kind,
-        _ROLE_NAMES.get(role, role or "No role"),
+        ROLE_NAMES.get(role, role or "No role"),
         shown,
         " ".join(thinking[:200].split()),
         len(thinking),

@@ -128,6 +128,8 @@ class InspectedRequest:
     """Whether `sent` and `cached` are the provider's figures. Otherwise they are counted and simulated."""
     problem: str | None = None
     """Why the request failed or was sent without its policy."""
+    overflows: int = 0
+    """How often the provider rejected a longer view, so that it was shortened and sent again."""
 
     @property
     def written(self) -> int:
@@ -135,12 +137,13 @@ class InspectedRequest:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What happened at this request: `break`, `fold`, `refused`, `error`."""
-        if self.cache_break is None and not self.new_folds and self.refusal is None and self.problem is None:
+        """What happened at this request: `break`, `fold`, `overflow`, `refused`, `error`."""
+        if self.cache_break is None and not (self.new_folds or self.overflows or self.refusal or self.problem):
             return ()  # most requests
         events = {
             "break": self.cache_break is not None,
             "fold": bool(self.new_folds),
+            "overflow": self.overflows > 0,
             "refused": self.refusal is not None,
             "error": self.problem is not None,
         }
@@ -189,6 +192,7 @@ class RequestSeries:
         at: datetime | None = None,
         model: str | None = None,
         problem: str | None = None,
+        overflows: int = 0,
     ) -> InspectedRequest:
         """Append a request. `base` is None if it was refused."""
         record_tokens, last = self.token_sums[length], self._last
@@ -198,6 +202,7 @@ class RequestSeries:
             "at": at,
             "model": model,
             "problem": problem,
+            "overflows": overflows,
         }
         if base is None:
             request = InspectedRequest(

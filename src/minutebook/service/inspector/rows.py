@@ -128,12 +128,15 @@ def _block(
         if fate == "cleared"
         else (GLYPHS[fate], WORDS[fate])
     )
+    fold = fold_at(conversation, request, start) if request is not None and fate == "folded" else None
+    run, tokens = range(start, stop), sum(row.tokens for row in messages)
+    if fate in _GROUPED:
+        run = range(whole.start, whole.stop) if fold is None else range(fold.fold.start, fold.fold.stop)
+        tokens = conversation.series.token_sums[run.stop] - conversation.series.token_sums[run.start]
     sent: list[SentRow] = []
-    fold = None
     sent_tokens = 0
     if request is not None and fate != "later":
-        fold = fold_at(conversation, request, start) if fate == "folded" else None
-        for part in conversation.added(request, start, stop):
+        for part in conversation.added(request, run.start, run.stop):
             if part.message is not None:
                 sent.append(SentRow(head_of(part.message), part.tokens))
                 sent_tokens += part.tokens
@@ -142,10 +145,6 @@ def _block(
             sent.append(SentRow(head_of(changed.message), changed.tokens))
         sent_tokens += sum(conversation.sent_tokens(request, position) for position in range(start, stop))
     first = start == whole.start
-    run, tokens = range(start, stop), sum(row.tokens for row in messages)
-    if fate in _GROUPED:
-        run = range(whole.start, whole.stop) if fold is None else range(fold.fold.start, fold.fold.stop)
-        tokens = conversation.series.token_sums[run.stop] - conversation.series.token_sums[run.start]
     is_break = request is not None and request.cache_break is not None and request.cache_break.position == start
     return RowBlock(
         fate=fate,

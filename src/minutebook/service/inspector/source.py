@@ -51,6 +51,11 @@ class ListFilter:
     sort: str = "recent"
     after: int = 0
 
+    @property
+    def needs_figures(self) -> bool:
+        """Whether the list depends on the figures of all conversations."""
+        return bool(self.model or self.min_cost is not None or self.has or self.sort != "recent")
+
     def matches(self, summary: ConversationSummary) -> bool:
         counts = {"cut": summary.cuts, "fold": summary.folds, "refusal": summary.refusals, "error": summary.errors}
         return (
@@ -71,6 +76,10 @@ class ConversationList:
     models: Sequence[str] = field(default_factory=list)
     is_complete: bool = True
     """False while figures are missing that a later list will have."""
+    newest: int | None = None
+    """Set if only this number of the newest conversations was searched."""
+    problem: str = ""
+    """What is wrong with the search query."""
     is_reading: bool = False
     """Whether files are still being read, so that conversations may be missing."""
     skipped: Sequence[str] = ()

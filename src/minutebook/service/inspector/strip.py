@@ -78,7 +78,7 @@ def strip_of(conversation: InspectedConversation) -> Strip:
         " ".join(points),
         places("break"),
         [x + step * size / 2 for x in places("fold")],
-        [x + step * size / 2 for x in sorted({*places("refused"), *places("error")})],
+        [x + step * size / 2 for x in sorted({*places("overflow"), *places("refused"), *places("error")})],
         round(BASELINE - budget * scale, 2) if budget else None,
         step,
     )

@@ -24,7 +24,13 @@ RECORD_HEIGHT, SENT_HEIGHT, MARKS_HEIGHT, COST_HEIGHT = 110, 170, 24, 110
 NARROW: Final = 372
 """Width of the picture for windows of 400 pixels."""
 CACHED, WRITTEN, BREAK, FOLD, REFUSED = "#C9D3DF", "#1B6FD0", "#C2187E", "#5B2C98", "#7A2413"
-MARK_WORDS: Final = {"break": "cut", "fold": "fold", "refused": "refused", "error": "error"}
+MARK_WORDS: Final = {
+    "break": "cut",
+    "fold": "fold",
+    "overflow": "overflow, sent again shorter",
+    "refused": "refused",
+    "error": "error",
+}
 """Mark of a request → its word on the page."""
 
 
@@ -86,6 +92,7 @@ def _legend(conversation: InspectedConversation, width: int) -> tuple[list[Marku
         ("■", "written", WRITTEN, "tl-written"),
         ("┃", "cut: the cache breaks", BREAK, "tl-break-key"),
         ("◆", "fold", FOLD, "tl-fold"),
+        ("▼", "overflow", REFUSED, "tl-refused"),
         ("▲", "refused", REFUSED, "tl-refused"),
         ("✕", "error", REFUSED, "tl-refused"),
     ]
@@ -154,6 +161,8 @@ def _marks(groups: Sequence[RequestGroup], step: float, top: int) -> Iterator[Ma
                 yield _line([(left, top), (left, bottom)], BREAK, "tl-break")
             elif mark == "fold":
                 yield element("path", d=f"M{middle:.1f} {y - 6}l6 6l-6 6l-6 -6z", fill=FOLD, class_="tl-fold")
+            elif mark == "overflow":
+                yield element("path", d=f"M{middle:.1f} {y + 6}l6 -11h-12z", fill=REFUSED, class_="tl-refused")
             elif mark == "refused":
                 yield element("path", d=f"M{middle:.1f} {y - 6}l6 11h-12z", fill=REFUSED, class_="tl-refused")
             else:

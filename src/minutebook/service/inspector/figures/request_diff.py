@@ -129,9 +129,9 @@ def _heads(side: Side, start: int, stop: int) -> list[tuple[int | None, MessageH
 def _added_spans(
     left: Sequence[Message], right: Sequence[Message], position: int, conversation: InspectedConversation
 ) -> Iterator[DiffSpan]:
-    if left == right:
-        return
-    sides: tuple[tuple[DiffKind, Sequence[Message]], ...] = (("left", left), ("right", right))
+    sides: tuple[tuple[DiffKind, Sequence[Message]], ...] = (
+        (("equal", left),) if left == right else (("left", left), ("right", right))
+    )
     for kind, messages in sides:
         for message in messages:
             tokens = conversation.record.counter.message(message)

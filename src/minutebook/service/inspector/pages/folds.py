@@ -40,14 +40,15 @@ class FoldCard:
 @router.get("/folds")
 async def show_folds(request: Request, source: CurrentSource, data: CurrentConversation) -> Response:
     """The page."""
-    return render(request, "folds.html", link=LINK, **_values(source, data))
+    return render(request, "folds.html", link=LINK, undone="", **_values(source, data))
 
 
 @router.post("/folds/{fold}/undo")
 async def undo_fold(request: Request, source: ChangedSource, conversation: str, fold: str) -> Response:
     """Undo a fold, and show all of them again: a fragment."""
     await source.undo_fold(id_from_path(conversation), fold)
-    return render(request, "_folds.html", **_values(source, await source.open(id_from_path(conversation))))
+    data = await source.open(id_from_path(conversation))
+    return render(request, "_folds.html", undone=fold, **_values(source, data))
 
 
 def _values(source: InspectorSource, data: InspectedConversation) -> dict[str, Any]:

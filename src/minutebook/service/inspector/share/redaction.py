@@ -6,15 +6,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from minutebook.history.curation import NoteStatus
-from minutebook.record.message import Message
+from minutebook.record.message import Message, role_of
 from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold
-from minutebook.service.inspector.heads import calls_of
+from minutebook.service.inspector.heads import ROLE_NAMES, calls_of
 from minutebook.service.inspector.requests import FateRun, InspectedRequest, ViewBase
 
 KINDS: Final = ("tools", "texts")
 """What can be left out: the names of tools, the texts of messages and calls."""
 _KEPT: Final = ("role", "tool_call_id", "kind", "id")
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
+_PART_TYPES: Final = frozenset(
+    {"image_url", "input_image", "image", "file", "input_file", "document", "input_audio", "refusal"}
+)
+"""Types that the file names. Another one could be any text."""
 
 
 @dataclass
@@ -43,6 +47,8 @@ class Redaction:
     def message(self, message: Message) -> Message:
         """A message with what may be shown. Fields that are not known are left out."""
         result: dict[str, Any] = {key: message[key] for key in _KEPT if key in message}
+        if self.texts and role_of(message) not in ROLE_NAMES:
+            result["role"] = "other"
         result["content"] = self._content(message.get("content"))
         for key in ("reasoning_content", "reasoning"):
             if isinstance(message.get(key), str):
@@ -72,7 +78,9 @@ class Redaction:
             elif part.get("type") == "thinking" and isinstance(part.get("thinking"), str):
                 shown.append({"type": "thinking", "thinking": self.text(part["thinking"])})
             else:
-                shown.append({"type": "text", "text": f"[{part.get('type') or 'part'} left out]"})
+                kind = part.get("type")
+                name = kind if not self.texts or kind in _PART_TYPES else "part"
+                shown.append({"type": "text", "text": f"[{name or 'part'} left out]"})
         return shown or None
 
 
@@ -86,6 +94,9 @@ def redacted(conversation: InspectedConversation, redaction: Redaction) -> Inspe
             bases[id(base)] = _base(base, redaction)
         return None if base is None else bases[id(base)]
 
+    policy, managers = conversation.policy, conversation.managers
+    if redaction.tools and managers:  # their settings may name tools, also those that are never called
+        policy = " + ".join(text.partition(":")[0] for text in managers)
     requests = [_request(request, base_of, redaction) for request in conversation.requests]
     series = replace(conversation.series, requests=requests, bases=[(bases[id(base)], first) for base, first in conversation.series.bases])  # fmt: skip
     return replace(
@@ -95,6 +106,7 @@ def redacted(conversation: InspectedConversation, redaction: Redaction) -> Inspe
         messages=messages,
         series=series,
         source="",
+        policy=policy,
         folds=[_fold(item, redaction) for item in conversation.folds],
         _cached_spans=None,
         plan=None,

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from minutebook.conversation.agent_call import PLAN_KIND
 from minutebook.conversation.requests import read_requests
-from minutebook.errors import ConversationNotFound, RequestRefused
+from minutebook.errors import ConversationNotFound, InvalidQuery, RequestRefused
 from minutebook.planning.plan_snapshot import plans_of
 from minutebook.record.message import Message
 from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold, StoredPlan, title_of
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, start_replay
 from minutebook.service.inspector.source import (
+    SORTS,
     BranchNode,
     BranchTree,
     ConversationList,
@@ -37,6 +38,8 @@ PAUSE_FACTOR: Final = 20
 LIST_SECONDS: Final = 0.3
 """How long a list may load conversations. The page asks again for the others."""
 WAIT_SECONDS: Final = 0.15
+MAX_FILTERED: Final = 1_000
+"""Number of conversations, the newest, that a list with a filter or another order searches."""
 MAX_BRANCH_PAGES: Final = 10
 """Pages of 200 conversations of a recipient that are read to find branches, the newest first."""
 _PURGED: Final[Message] = {"role": "system", "content": "(purged by retention)"}
@@ -104,8 +107,8 @@ Undo = Callable[[str, str], Awaitable[object]]
 class StoreSource:
     """The conversations of a store's tenant, or those of one recipient."""
 
-    sorts: Sequence[str] = ("recent",)
-    filters: Sequence[str] = ()
+    sorts: Sequence[str] = tuple(SORTS)
+    filters: Sequence[str] = ("cut", "fold", "refusal", "error")
     is_live = True
 
     def __init__(
@@ -125,6 +128,8 @@ class StoreSource:
     async def list(self, query: ListFilter) -> ConversationList:
         if query.q.strip():
             return await self._search(query)
+        if query.needs_figures:
+            return await self._filter(query)
         skipped, cursor, summaries = 0, None, list[ConversationSummary]()
         deadline = time.monotonic() + LIST_SECONDS
         while len(summaries) < PAGE_ROWS:
@@ -140,16 +145,53 @@ class StoreSource:
         following = query.after + PAGE_ROWS if len(summaries) == PAGE_ROWS else None
         is_complete = all(summary.cost is not None for summary in summaries)
         total = query.after + len(summaries)
-        return ConversationList(items=summaries, total=total, next=following, is_complete=is_complete)
+        return ConversationList(
+            items=summaries, total=total, next=following, models=_models(summaries), is_complete=is_complete
+        )
+
+    async def _filter(self, query: ListFilter) -> ConversationList:
+        """The newest conversations that match. Those whose figures are not known yet are added by a later list."""
+        deadline, cursor = time.monotonic() + LIST_SECONDS, None
+        summaries, is_complete, count = list[ConversationSummary](), True, 0
+        while count < MAX_FILTERED:
+            page = await self._store.list(recipient=self._recipient, cursor=cursor, limit=200)
+            for header in page.items:
+                count += 1
+                if time.monotonic() < deadline or (self._store.tenant, header.id) in self._cache.summaries:
+                    summaries.append(await self._summary(header, deadline))
+                    is_complete = is_complete and summaries[-1].cost is not None
+                else:
+                    is_complete = False
+            cursor = page.cursor
+            if cursor is None:
+                break
+        found = sorted(filter(query.matches, summaries), key=SORTS[query.sort])
+        following = query.after + PAGE_ROWS
+        return ConversationList(
+            items=found[query.after : following],
+            total=len(found),
+            next=following if following < len(found) else None,
+            models=_models(summaries),
+            is_complete=is_complete,
+            newest=None if cursor is None else count,
+        )
 
     async def _search(self, query: ListFilter) -> ConversationList:
         found: dict[str, ConversationSummary] = {}
-        page = await self._store.search(query.q, recipient=self._recipient, limit=100)
+        is_complete = True
+        deadline = time.monotonic() + LIST_SECONDS if query.needs_figures else 0.0
+        try:
+            page = await self._store.search(query.q, recipient=self._recipient, limit=100)
+        except InvalidQuery as error:  # also while a query is being typed
+            return ConversationList(items=[], total=0, problem=str(error))
         for hit in page.items:
             if hit.conversation not in found and len(found) < PAGE_ROWS:
-                summary = await self._summary(await self._store.header(hit.conversation), 0.0)
-                found[hit.conversation] = replace(summary, snippet=hit.snippet, snippet_position=hit.position)
-        return ConversationList(items=list(found.values()), total=len(found))
+                summary = await self._summary(await self._store.header(hit.conversation), deadline)
+                is_complete = is_complete and (summary.cost is not None or not query.needs_figures)
+                if query.matches(summary):
+                    found[hit.conversation] = replace(summary, snippet=hit.snippet, snippet_position=hit.position)
+        items = sorted(found.values(), key=SORTS[query.sort]) if query.sort != "recent" else list(found.values())
+        return ConversationList(items=items, total=len(items), models=_models(items), is_complete=is_complete)
 
     async def _summary(self, header: ConversationHeader, deadline: float) -> ConversationSummary:
         """A row of the list: with all figures if they are known or the deadline allows to load the conversation.
@@ -293,6 +335,10 @@ class StoreSource:
             raise RequestRefused(403, "You may only read these conversations.", "read_only")
         await self._header(conversation_id)
         await self._undo(conversation_id, fold_id)
+
+
+def _models(summaries: Sequence[ConversationSummary]) -> list[str]:
+    return sorted({summary.model for summary in summaries if summary.model})
 
 
 def branch_tree(headers: Mapping[str, ConversationHeader], conversation_id: str) -> list[BranchNode]:

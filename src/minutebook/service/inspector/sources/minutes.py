@@ -32,6 +32,7 @@ def add_recorded_request(conversation: InspectedConversation, body: Mapping[str,
         at=datetime.fromisoformat(body["asked_at"]),
         model=body.get("model") or None,
         problem=None if problem is None else str(problem),
+        overflows=body.get("overflows") or 0,
     )
 
 

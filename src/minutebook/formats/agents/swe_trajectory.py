@@ -44,7 +44,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
         history = _history(value)
         places = dict(zip(list_places(place, list_name), history, strict=False))
         sent = {step_place: step for step_place, step in places.items() if step.get("role") != "exit"}  # not sent
-        items = [_with_facts(item, places[item.place]) for item in items_of(map(_message, sent.values()), sent)]
+        items = [_with_step_data(item, places[item.place]) for item in items_of(map(_message, sent.values()), sent)]
         config = (value["info"].get("config") or {}).get("model") or {}
         own_id = text_id(value.get("instance_id"))
         return SourceConversation(
@@ -57,7 +57,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
     return read_each(source, matches, conversation)
 
 
-def _with_facts(item: SourceMessage, step: Mapping[str, Any]) -> SourceMessage:
+def _with_step_data(item: SourceMessage, step: Mapping[str, Any]) -> SourceMessage:
     """The message with the time, model and usage of its step."""
     extra = step.get("extra") or {}
     response = step if "output" in step and "role" not in step else extra.get("response") or {}

@@ -360,3 +360,14 @@ def test_turns_that_codex_has_rolled_back_are_a_branch() -> None:
     assert [text_of(message) for message in current.messages] == ["one", "one", "right", "right"]
     assert [text_of(message) for message in branch.messages] == ["one", "one", "wrong", "wrong"]
     assert (branch.id, branch.branch_of) == ("s.1", "s")
+
+
+def test_an_answer_of_aider_may_have_quotes_and_code_with_headings() -> None:
+    answer = "See:\n\n> a quote\n\n```\n#### not the user\n> not the program\n```"
+    text = (
+        f"# aider chat started at 2026-03-01 10:00:00\n\n> Aider v0.80.0  \n\n#### first  \n#### second  \n\n{answer}\n\n> Tokens: 10  \n"
+        "\n#### next  \n\ndone\n"
+    )
+    conversation = read_one(text.encode(), "aider")
+
+    assert [text_of(message) for message in conversation.messages] == ["first\nsecond", answer, "next", "done"]

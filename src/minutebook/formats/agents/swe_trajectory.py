@@ -44,7 +44,9 @@ def read(source: Source) -> Iterator[SourceConversation]:
         history = _history(value)
         places = dict(zip(list_places(place, list_name), history, strict=False))
         sent = {step_place: step for step_place, step in places.items() if step.get("role") != "exit"}  # not sent
-        items = [_with_step_data(item, places[item.place]) for item in items_of(map(_message, sent.values()), sent)]
+        items = [
+            _with_step_data(item, places.pop(item.place, {})) for item in items_of(map(_message, sent.values()), sent)
+        ]
         config = (value["info"].get("config") or {}).get("model") or {}
         own_id = text_id(value.get("instance_id"))
         return SourceConversation(

@@ -54,6 +54,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
             id=own_id or source.stem,
             is_id_derived=own_id is None,
             model=config.get("model_name") if isinstance(config, Mapping) else None,
+            created_at=next((item.at for item in items if item.at), None),
         )
 
     return read_each(source, matches, conversation)

@@ -31,6 +31,7 @@ from minutebook.errors import (
 )
 from minutebook.formats import Source, SourceConversation
 from minutebook.formats.libraries.database import FORMAT as OWN_DATABASE
+from minutebook.formats.libraries.database import USAGE_KIND
 from minutebook.formats.requests.chat import FORMAT as CHAT
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import errors
@@ -50,8 +51,6 @@ MAX_TITLE: Final = 200
 """Maximum number of characters of the label with the title."""
 SOURCE_LABEL: Final = "source"
 """The label with the name of the format that a conversation was imported from."""
-USAGE_KIND: Final = "imported_usage"
-"""The kind of the document with the usage that a file had. Its id is that of the conversation."""
 _OWN_FORMATS: Final = (CHAT, OWN_DATABASE)
 """Formats whose conversations keep their ids and get no label."""
 _ID_TAKEN: Final = "the id is taken by another conversation; give this one its own id"

@@ -24,6 +24,8 @@ class SourceMessage:
     model: str | None = None
     usage: Mapping[str, Any] | None = None
     """The usage that the provider reported for the call that this message answered."""
+    original: Any = None
+    """The JSON value that this message alone was read from, if the writer needs it to keep what a chat message does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +73,15 @@ class Format:
     matches: Callable[[Any], bool]
     """Whether a value can be a part of such a file: one JSON value, the text's beginning, or the tables of a database."""
     read: Reader
+    also_matches: Callable[[Any, Any], bool] | None = None
+    """Whether a value can be a part of such a file if `matches` is true for another value of the file.
+
+    The second argument is the first value of the file."""
     kind: Kind = "json"
     provider: Provider = "openai"
     """The provider whose rules the messages must follow."""
+    has_api_messages: bool = False
+    """Whether the file has messages of the provider's API. They are read unchanged, even if calls have no ids."""
     write: Writer | None = None
     """The JSON value of a conversation; None if no program reads such a file back."""
     list_name: str = "messages"

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from minutebook.formats.conversation import SourceConversation
 from minutebook.record.message import Message, call_ids, is_result, result_id, role_of, text_of
+from minutebook.wire.anthropic import FIELDS_KEY
 from minutebook.wire.write import FORMAT_KEYS
 
 _READ_FIELDS: Final = frozenset(
@@ -16,6 +17,7 @@ _READ_FIELDS: Final = frozenset(
 """Fields of conversations that become messages, forks or usage, which are compared one by one."""
 _CHAT_BLOCKS: Final = frozenset({"text", "tool_use", "tool_result"})
 """Types of Anthropic's blocks that chat messages have too."""
+_TEXT_KEYS: Final = frozenset({"type", "text"})
 _CHAT_PARTS: Final = frozenset({"text", "functionCall", "functionResponse", "function_call", "function_response"})
 """Keys of Gemini's parts that chat messages have too."""
 
@@ -117,9 +119,14 @@ def _detail_names(key: str, stored: Any) -> list[str]:
     """The types of the blocks or items, or the fields, that a chat message cannot express; the key if there are none."""
     if not isinstance(stored, (Mapping, list)):
         return [key]
+    if key == FIELDS_KEY:
+        return list(stored)
     marks = stored.get("marks", ()) if isinstance(stored, Mapping) else stored
     blocks = [mark.get("item", mark) for mark in marks if isinstance(mark, Mapping)]
     names = [str(block["type"]) for block in blocks if "type" in block and str(block["type"]) not in _CHAT_BLOCKS]
+    names += [name for block in blocks if block.get("type") == "text" for name in block if name not in _TEXT_KEYS]
+    for mark in marks:
+        names += _changed_fields(mark.get("patch") if isinstance(mark, Mapping) else None)
     if isinstance(stored, Mapping):
         names += [name for part in stored.get("parts") or () for name in part if name not in _CHAT_PARTS]
         names += list(_changed_fields(stored))

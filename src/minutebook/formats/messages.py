@@ -1,8 +1,10 @@
 """Functions that build chat messages, for the readers of formats that have no provider's messages."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from minutebook.record.message import Message, call_ids, is_result
 
 
 def assistant(
@@ -18,16 +20,56 @@ def assistant(
 def call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
     """A tool call. Arguments that are not a text are written as JSON."""
     text = arguments if isinstance(arguments, str) else json_text({} if arguments is None else arguments)
-    return {"id": str(call_id), "type": "function", "function": {"name": str(name or ""), "arguments": text}}
+    return {"id": _id(call_id), "type": "function", "function": {"name": str(name or ""), "arguments": text}}
 
 
 def result(call_id: Any, content: Any, *, is_error: bool = False) -> dict[str, Any]:
-    """A tool result. Content that is neither a text nor a list of parts is written as JSON."""
+    """A tool result. Content that is neither a text nor a list of texts and images is written as JSON."""
     is_content = isinstance(content, str) or (
-        isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content)
+        isinstance(content, list)
+        and all(isinstance(part, dict) and part.get("type") in {"text", "image_url"} for part in content)
     )
-    message = {"role": "tool", "tool_call_id": str(call_id), "content": content if is_content else json_text(content)}
+    message = {"role": "tool", "tool_call_id": _id(call_id), "content": content if is_content else json_text(content)}
     return {**message, "is_error": True} if is_error else message
+
+
+def _id(call_id: Any) -> str:
+    """The id of a call. Empty if the file has none: `with_call_ids` then gives one to the call and its result."""
+    return "" if call_id is None else str(call_id)
+
+
+def with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
+    """The messages with an id for each call that has none and for its result, and a line for each new id.
+
+    Results without an id belong to the calls before them, in order.
+    """
+    used = {call_id for message in messages for call_id in call_ids(message)}
+    result: list[Message] = []
+    lines: list[str] = []
+    unanswered: list[str] = []
+
+    def with_id(index: int, number: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
+        if call.get("id"):
+            return call
+        new_id = f"call_{index}_{number}"
+        while new_id in used:
+            new_id += "_"
+        used.add(new_id)
+        unanswered.append(new_id)
+        lines.append(f"message {index}: call {number} had no id and has the new id {new_id!r}")
+        return {**call, "id": new_id}
+
+    for index, message in enumerate(messages):
+        if is_result(message):
+            has_no_id = unanswered and not message.get("tool_call_id")
+            result.append({**message, "tool_call_id": unanswered.pop(0)} if has_no_id else message)
+        elif calls := message.get("tool_calls"):
+            unanswered.clear()
+            named = [with_id(index, number, call) for number, call in enumerate(calls)]
+            result.append({**message, "tool_calls": named})
+        else:
+            result.append(message)
+    return result, lines
 
 
 def user(content: Any) -> dict[str, Any]:
@@ -40,7 +82,19 @@ def system(text: str) -> dict[str, Any]:
 
 def image(media_type: str, data: str) -> dict[str, Any]:
     """A content part with an image. `data` is base64."""
-    return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data}"}}
+    return image_at(f"data:{media_type};base64,{data}")
+
+
+def image_at(url: str) -> dict[str, Any]:
+    """A content part with an image. `url` may be a data URL."""
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def content_of(parts: Sequence[dict[str, Any]], separator: str = "\n") -> str | list[dict[str, Any]]:
+    """The parts as the content of a message: a text if they are all texts."""
+    if all(part["type"] == "text" for part in parts):
+        return separator.join(part["text"] for part in parts)
+    return list(parts)
 
 
 def json_text(value: Any) -> str:

@@ -13,10 +13,11 @@ from typing import Any, Final
 from minutebook.errors import InvalidMessage, InvalidSetting, MinutebookError, UnreadableInput
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, Writer, describe, text_id
 from minutebook.formats.losses import losses
+from minutebook.formats.messages import with_call_ids
 from minutebook.formats.requests.chat import messages_of
 from minutebook.formats.source import Source
 from minutebook.formats.value_errors import MALFORMED, problem_of, shape_test, skip_malformed
-from minutebook.record.message import Message, call_ids, is_result
+from minutebook.record.message import Message
 from minutebook.wire.write import without_own_keys
 
 GROUP: Final = "minutebook.formats"
@@ -94,11 +95,7 @@ def detect(source: str | Path | bytes | Source) -> Format:
     if not isinstance(source, Source):
         source = Source(source)
     sample = source.sample()
-    scores = {
-        name: sum(map(shape_test(candidate.matches), sample))
-        for name, candidate in formats().items()
-        if candidate.kind == source.kind
-    }
+    scores = {name: _score(candidate, sample) for name, candidate in formats().items() if candidate.kind == source.kind}
     best = max(scores.values(), default=0)
     if best:
         return formats()[_decided([name for name in scores if scores[name] == best], sample, source.name)]
@@ -117,6 +114,15 @@ def detect(source: str | Path | bytes | Source) -> Format:
         f"is in no known format: it begins with {beginning}; supported: {supported}; name the format with --from, or add one "
         f"with an entry point of the group {GROUP}",
     )
+
+
+def _score(format_: Format, sample: list[Any]) -> int:
+    """The number of values of a file that are parts of such a file."""
+    matches, also_matches = list(map(shape_test(format_.matches), sample)), format_.also_matches
+    if also_matches is None or not any(matches):
+        return sum(matches)
+    may_belong = shape_test(lambda value: also_matches(value, sample[0]))
+    return sum(is_match or may_belong(value) for is_match, value in zip(matches, sample, strict=True))
 
 
 def _decided(names: Sequence[str], sample: list[Any], file: str) -> str:
@@ -179,7 +185,7 @@ def read(source: str | Path | bytes | Source, format: str | None = None) -> Iter
         for conversation in format_.read(source):
             if conversation.items or conversation.place:  # a recognised value may have no messages
                 is_understood = True
-                yield _with_valid_facts(conversation, format_.name)
+                yield _with_valid_facts(_with_call_ids(conversation, format_), format_.name)
     except InvalidMessage as error:
         raise UnreadableInput(source.name, f"is malformed: {error}") from error
     except MinutebookError:
@@ -190,6 +196,17 @@ def read(source: str | Path | bytes | Source, format: str | None = None) -> Iter
         reasons = "; ".join(map(str, source.skipped[:3]))
         problem = f"contains no conversation in the format {format_.name}" + (f": {reasons}" if reasons else "")
         raise UnreadableInput(source.name, f"{problem}; `minutebook formats` lists the formats that can be read")
+
+
+def _with_call_ids(conversation: SourceConversation, format_: Format) -> SourceConversation:
+    """The conversation with an id for each call, unless its messages are read unchanged."""
+    if format_.has_api_messages:
+        return conversation
+    messages, new_ids = with_call_ids(conversation.messages)
+    if not new_ids:
+        return conversation
+    items = [replace(item, message=message) for item, message in zip(conversation.items, messages, strict=True)]
+    return replace(conversation, items=items)
 
 
 def _with_valid_facts(conversation: SourceConversation, format_name: str) -> SourceConversation:
@@ -247,7 +264,7 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
         and _read_back(conversation.original, target) == conversation.messages
     ):
         return Converted(conversation.original, ())
-    messages, new_ids = _with_call_ids(conversation.messages)
+    messages, new_ids = with_call_ids(conversation.messages)
     items = [replace(item, message=message) for item, message in zip(conversation.items, messages, strict=True)]
     try:
         facts: dict[str, Any] = {} if conversation.format == target.name else {"data": {}, "original": None}
@@ -255,40 +272,6 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
     except MALFORMED as error:
         raise InvalidMessage("", f"cannot be written as {target.name}: {problem_of(error)}") from error
     return Converted(value, (*losses(conversation, value, _read_back(value, target)), *new_ids))
-
-
-def _with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
-    """The messages with an id for each call that has none and for its result, and a line for each new id.
-
-    Results without an id belong to the calls before them, in order.
-    """
-    used = {call_id for message in messages for call_id in call_ids(message)}
-    result: list[Message] = []
-    lines: list[str] = []
-    unanswered: list[str] = []
-
-    def with_id(index: int, number: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
-        if call.get("id"):
-            return call
-        new_id = f"call_{index}_{number}"
-        while new_id in used:
-            new_id += "_"
-        used.add(new_id)
-        unanswered.append(new_id)
-        lines.append(f"message {index}: call {number} had no id and has the new id {new_id!r}")
-        return {**call, "id": new_id}
-
-    for index, message in enumerate(messages):
-        if is_result(message):
-            has_no_id = unanswered and not message.get("tool_call_id")
-            result.append({**message, "tool_call_id": unanswered.pop(0)} if has_no_id else message)
-        elif calls := message.get("tool_calls"):
-            unanswered.clear()
-            named = [with_id(index, number, call) for number, call in enumerate(calls)]
-            result.append({**message, "tool_calls": named})
-        else:
-            result.append(message)
-    return result, lines
 
 
 def with_messages(conversation: SourceConversation, items: Sequence[SourceMessage]) -> Any:

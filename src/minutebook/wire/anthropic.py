@@ -44,6 +44,9 @@ START_KEY: Final = "anthropic_start"
 """Message key that prevents merging the message with the one before: it was a separate message of the same role, or a
 system message within the conversation."""
 
+FIELDS_KEY: Final = "anthropic_fields"
+"""Message key for the fields of a message of a file other than its role and content, such as an id."""
+
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _EMPTY_TEXT: Final = "[empty]"
 """Replaces empty and blank texts, which Anthropic rejects."""
@@ -73,8 +76,8 @@ def to_anthropic(
     messages of one role are merged, as Anthropic would do, unless the second one has `START_KEY`. `tools` are part of the
     prompt digest.
 
-    `as_read` is for files: blank texts, and results in separate messages, stay as they were read, although Anthropic rejects
-    them.
+    `as_read` is for files: blank texts, results in separate messages and unknown fields stay as they were read, although
+    Anthropic rejects them.
     """
     messages = _with_valid_calls([with_known_parts(message, "anthropic") for message in messages])
     leading = leading_system_count(messages)
@@ -94,12 +97,13 @@ def to_anthropic(
         # Results of one exchange must be in one message.
         is_separate = START_KEY in message and (as_read or not is_result(message))
         previous_role = converted[-1]["role"] if converted else None
+        fields = message.get(FIELDS_KEY, {}) if as_read else {}
         if is_separate and is_system(message) and previous_role == "user":
-            converted.append({"role": "system", "content": content})
+            converted.append({"role": "system", "content": content, **fields})
         elif previous_role == role and not is_separate:
             converted[-1]["content"] = _as_blocks(converted[-1]["content"]) + _as_blocks(content)
         else:
-            converted.append({"role": role, "content": content})
+            converted.append({"role": role, "content": content, **fields})
     return AnthropicMessages(system, converted, digest.update(), thinking_dropped)
 
 

@@ -170,11 +170,11 @@ def _user_message(parts: Sequence[Part]) -> dict[str, Any]:
     if len(texts) == len(parts):
         content: Any = texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts] or ""
     else:
-        content = [_chat_part(part) for part in parts]
+        content = [chat_part(part) for part in parts]
     return _with_parts({"role": "user", "content": content}, parts)
 
 
-def _chat_part(part: Part) -> dict[str, Any]:
+def chat_part(part: Part) -> dict[str, Any]:
     """The part as a part of a chat message. A part that chat completions do not have becomes a text with its JSON."""
     data, file = _field(part, "inlineData"), _field(part, "fileData")
     if "text" in part:

@@ -7,11 +7,11 @@ from minutebook.record.message import Message, has_fold_kind, is_result, leading
 from minutebook.record.parts import with_known_parts
 from minutebook.record.shapes import encodable_copy
 from minutebook.tokens.counter import BLOCKS_KEY, ITEMS_KEY, PATCH_KEY
-from minutebook.wire.anthropic import PROMPT_DIGEST_KEY, START_KEY, to_anthropic
+from minutebook.wire.anthropic import FIELDS_KEY, PROMPT_DIGEST_KEY, START_KEY, to_anthropic
 from minutebook.wire.gemini import GEMINI_KEY
 from minutebook.wire.responses import message_to_items
 
-FORMAT_KEYS: Final = frozenset({BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_KEY, ITEMS_KEY, GEMINI_KEY})
+FORMAT_KEYS: Final = frozenset({BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_KEY, FIELDS_KEY, ITEMS_KEY, GEMINI_KEY})
 """Message keys that store what a chat message cannot express. They are read when the message is written in the
 format that it came in."""
 _OWN_KEYS: Final = FORMAT_KEYS | {"is_error", "interrupted"}

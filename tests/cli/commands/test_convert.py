@@ -73,6 +73,16 @@ def test_import_keeps_times_models_and_the_format(on: OnDatabase, projects: Path
     assert {entry["model"] for entry in entries} == {"claude-opus-4-6"}
 
 
+def test_a_database_has_the_usage_of_what_was_imported(run: Run, projects: Path, tmp_path: Path) -> None:
+    (conversation,) = read(CLAUDE)
+    path = tmp_path / "chat.db"
+
+    assert run("import", projects, "--db", path).exit_code == 0
+
+    (stored,) = read(path)
+    assert [item.usage for item in stored.items] == [item.usage for item in conversation.items]
+
+
 def test_a_session_that_has_grown_gets_its_new_messages(on: OnDatabase, tmp_path: Path) -> None:
     lines = CLAUDE.splitlines(keepends=True)
     path = tmp_path / "session.jsonl"

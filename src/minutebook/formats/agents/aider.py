@@ -2,6 +2,8 @@
 
 The file has no structure except the starts of its lines: `#### ` before each line of the user, `> ` before the program's own
 output, and a heading whenever aider was started. The program's output is not part of the conversation.
+
+Current versions end their own lines and the user's with two spaces, so a line of an answer can begin like them.
 """
 
 import re
@@ -14,6 +16,7 @@ from minutebook.formats.source import Source
 
 _START_HEADING: Final = re.compile(r"^# aider chat started at (.+)$")
 _USER_PREFIX: Final = "#### "
+_OWN_STARTS: Final = (_USER_PREFIX, ">")
 
 
 def matches(value: Any) -> bool:
@@ -25,17 +28,20 @@ def read(source: Source) -> Iterator[SourceConversation]:
     started_at: str | None = None
     number = 0
     speaker, lines, place = "", list[str](), ""
+    has_line_breaks = False
     for line_number, raw_line in source.text_lines():
         line = raw_line.rstrip("\n")
         start = _START_HEADING.match(line)
+        has_line_breaks = has_line_breaks or (line.startswith(_OWN_STARTS) and line.endswith("  "))
+        is_answer = speaker == "assistant" and has_line_breaks and not line.endswith("  ")
         next_speaker = (
             "start"
             if start
+            else "assistant"
+            if is_answer or not line.startswith(_OWN_STARTS)
             else "user"
             if line.startswith(_USER_PREFIX)
             else "output"
-            if line.startswith(">")
-            else "assistant"
         )
         if not line.strip() and speaker != "assistant":
             continue
@@ -46,7 +52,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
             if items:
                 yield _conversation(source, items, started_at, number)
             number, items, started_at = number + bool(items), [], start[1]
-        lines.append(line.removeprefix(_USER_PREFIX))
+        lines.append(line.removeprefix(_USER_PREFIX).removesuffix("  ") if speaker == "user" else line)
     items += _item(speaker, lines, place)
     if items:
         yield _conversation(source, items, started_at, number)

@@ -34,6 +34,7 @@ _OTHER_TYPES: Final = frozenset(
         "ai-title",
     }
     | {"agent-name", "agent-setting", "last-prompt", "permission-mode", "mode", "pr-link", "tag", "worktree-state"}
+    | {"content-replacement", "attribution-snapshot", "agent-color", "speculation-accept"}
 )
 
 

@@ -1,7 +1,8 @@
 """Sessions of Codex: `~/.codex/sessions/**/rollout-*.jsonl`.
 
 Most lines are items of the Responses API; others have the settings of a turn, the reported usage, or a compaction, which
-becomes a fold. In the oldest versions each line is an item without an envelope.
+becomes a fold. Turns that the user has rolled back become a branch. In the oldest versions each line is an item without an
+envelope.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ _OTHER_LINES: Final = frozenset(
     | {"inter_agent_communication_metadata"}
 )
 """Types of lines that are not sent to the model. The usage in them is also in `token_count` events."""
+_CONTEXT_STARTS: Final = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<turn_aborted>")
+"""What the user messages begin with that Codex adds."""
 
 
 @shape_test
@@ -34,8 +37,12 @@ def matches(value: Any) -> bool:
         return False
     if has_keys(value, "timestamp", "type", "payload") and isinstance(value["payload"], Mapping):
         return True
-    is_old_header = value.keys() >= {"id", "timestamp", "instructions"}
-    return is_old_header or value.get("record_type") == "state"
+    return _is_old_header(value) or value.get("record_type") == "state"
+
+
+def _is_old_header(value: Any) -> bool:
+    """Whether a value is the first line of a session of the oldest versions."""
+    return isinstance(value, Mapping) and value.keys() >= {"id", "timestamp", "instructions"} and "type" not in value
 
 
 class _Item(NamedTuple):
@@ -52,6 +59,8 @@ class _Session:
     """The data that was read from the lines of a session so far."""
 
     id: str | None = None
+    is_old: bool = False
+    """Its lines have items without an envelope."""
     created_at: datetime | None = None
     model: str | None = None
     instructions: str | None = None
@@ -62,6 +71,18 @@ class _Session:
     """The total of the last report of usage. Codex may write the same report twice."""
     compactions: list[tuple[int, list[Any]]] = field(default_factory=list)
     """The number of items before a compaction, and the items that replace them."""
+
+    rolled_back: list["_Session"] = field(default_factory=list)
+    """Copies of the session before turns were removed from its history."""
+
+    def roll_back(self, turn_count: int) -> None:
+        """Remove the last turns from the history, as the user has asked Codex to do."""
+        starts = [index for index, item in enumerate(self.items) if _starts_turn(item.data)][-turn_count:]
+        if starts:
+            self.rolled_back.append(replace(self, items=list(self.items)))
+            del self.items[starts[0] :]
+            self.usage = [report for report in self.usage if report[0] <= starts[0]]
+            self.compactions = [compaction for compaction in self.compactions if compaction[0] <= starts[0]]
 
     def remove_item(self, index: int) -> _Item:
         self.usage = [(count - (count > index), usage) for count, usage in self.usage]
@@ -76,24 +97,40 @@ def read(source: Source) -> Iterator[SourceConversation]:
         if matches(line):
             with skip_malformed(source, value.place):
                 _add_line(source, session, line, value.place)
-        elif session.id is not None and is_item(line):  # the oldest versions
+        elif session.is_old and is_item(line):
             session.items.append(_Item(line, value.place, None, session.model))
         else:
             source.skip(value.place, "is not a line of a Codex session")
+    current = _valid_conversation(source, session)
+    yield current
+    for number, earlier in enumerate(session.rolled_back, 1):
+        branch = _valid_conversation(source, earlier)
+        yield replace(branch, id=f"{current.id}.{number}", branch_of=current.id)
+
+
+def _valid_conversation(source: Source, session: _Session) -> SourceConversation:
+    """The conversation of a session without items that are malformed. They are skipped."""
     while True:
         try:
-            conversation = _conversation(session, source.stem)
+            return _conversation(session, source.stem)
         except InvalidMessage as error:
             invalid = session.remove_item(error.index or 0)
             source.skip(invalid.place, str(error))
-        else:
-            yield conversation
-            return
+
+
+def _starts_turn(item: Mapping[str, Any]) -> bool:
+    """Whether an item is a message of the user, and not a context that Codex has added."""
+    if item.get("role") != "user":
+        return False
+    content = item.get("content")
+    first = content[0] if isinstance(content, list) and content else {"text": content}
+    return not str(first.get("text")).lstrip().startswith(_CONTEXT_STARTS)
 
 
 def _add_line(source: Source, session: _Session, line: Mapping[str, Any], place: str) -> None:
     payload, at = line.get("payload", line), time_of(line.get("timestamp"))
     kind = line.get("type", "session_meta" if "instructions" in line else None)
+    session.is_old = session.is_old or _is_old_header(line)
     if kind == "session_meta":
         base = payload.get("base_instructions")
         text = base.get("text") if isinstance(base, Mapping) else base
@@ -112,6 +149,8 @@ def _add_line(source: Source, session: _Session, line: Mapping[str, Any], place:
         if info.get("total_token_usage") != session.reported_total or session.reported_total is None:
             session.usage.append((len(session.items), _usage(info["last_token_usage"])))
         session.reported_total = info.get("total_token_usage")
+    elif kind == "event_msg" and payload["type"] == "thread_rolled_back":
+        session.roll_back(payload["num_turns"])
     elif kind == "event_msg" and "info" in payload and payload["type"] != "token_count":
         source.skip(place, f"has usage in an event of the unknown type {payload['type']!r}")
     elif kind not in _OTHER_LINES and line.get("record_type") != "state":
@@ -119,7 +158,13 @@ def _add_line(source: Source, session: _Session, line: Mapping[str, Any], place:
 
 
 def _item(payload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The item. The output of a `local_shell_call` is a `function_call_output`, so the call becomes a function call."""
+    """The item. The output of a `local_shell_call` is a `function_call_output`, so the call becomes a function call.
+
+    Some versions write the text of an output into an object.
+    """
+    output: Any = payload.get("output")
+    if has_keys(output, "content") and isinstance(output["content"], (str, list)):
+        return {**payload, "output": output["content"]}
     if payload.get("type") != "local_shell_call":
         return payload
     call_id, arguments = payload.get("call_id") or payload.get("id"), json_text(payload["action"])
@@ -191,5 +236,9 @@ def _fold(
 
 
 FORMAT: Final = Format(
-    name="codex", title="Codex sessions (~/.codex/sessions/**/rollout-*.jsonl)", matches=matches, read=read
+    name="codex",
+    title="Codex sessions (~/.codex/sessions/**/rollout-*.jsonl)",
+    matches=matches,
+    read=read,
+    also_matches=lambda value, first: _is_old_header(first) and is_item(value),
 )

@@ -8,9 +8,10 @@ from itertools import chain
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, time_of
-from minutebook.formats.messages import assistant, call, json_text, result, user
+from minutebook.formats.messages import assistant, call, content_of, json_text, result, user
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import shape_test, skip_malformed
+from minutebook.wire.gemini import chat_part
 
 _TYPES: Final = frozenset({"user", "gemini", "info", "error", "warning"})
 
@@ -69,7 +70,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
 def _items(message: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
     at, kind = time_of(message["timestamp"]), message["type"]
     if kind == "user":
-        yield SourceMessage(user(_text(message.get("content"))), place, at)
+        yield SourceMessage(user(content_of(list(map(_part, _parts(message.get("content")))), "")), place, at)
     elif kind == "gemini":
         tools = message.get("toolCalls") or ()
         thoughts = [
@@ -80,23 +81,37 @@ def _items(message: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
         yield SourceMessage(answer, place, at, message.get("model"), _usage(message.get("tokens")))
         for tool in tools:
             if tool.get("status") in {"success", "error", "cancelled"}:
-                output = result(tool.get("id"), _result_text(tool), is_error=tool["status"] != "success")
+                output = result(tool.get("id"), _result_content(tool), is_error=tool["status"] != "success")
                 yield SourceMessage(output, place, time_of(tool.get("timestamp")) or at)
 
 
+def _parts(content: Any) -> list[Any]:
+    """The parts of a content, which is a text, a part or a list of these."""
+    if content is None or content == "":
+        return []
+    return content if isinstance(content, list) else [content]
+
+
 def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "".join(part["text"] if has_keys(part, "text") else json_text(part) for part in content)
-    return content if isinstance(content, str) else ""
+    return "".join(part["text"] if has_keys(part, "text") else json_text(part) for part in _parts(content))
 
 
-def _result_text(tool: Mapping[str, Any]) -> str:
-    texts = []
-    for part in tool.get("result") or ():
-        response = (part.get("functionResponse") or {}).get("response") if isinstance(part, Mapping) else part
+def _part(part: Any) -> dict[str, Any]:
+    """The part as a part of a chat message."""
+    return chat_part(part) if isinstance(part, Mapping) else {"type": "text", "text": json_text(part)}
+
+
+def _result_content(tool: Mapping[str, Any]) -> Any:
+    parts: list[dict[str, Any]] = []
+    for part in _parts(tool.get("result")):
+        if not has_keys(part, "functionResponse"):
+            parts.append(_part(part))
+            continue
+        response = part["functionResponse"].get("response")
         output = response.get("output", response.get("error")) if isinstance(response, Mapping) else None
-        texts.append(output if isinstance(output, str) else json_text(response))
-    return "\n".join(texts) or json_text(tool.get("resultDisplay") or "")
+        parts.append({"type": "text", "text": output if isinstance(output, str) else json_text(response)})
+        parts += map(_part, part["functionResponse"].get("parts") or ())
+    return content_of(parts) or json_text(tool.get("resultDisplay") or "")
 
 
 def _usage(tokens: Any) -> dict[str, Any] | None:
@@ -112,5 +127,9 @@ def _usage(tokens: Any) -> dict[str, Any] | None:
 
 
 FORMAT: Final = Format(
-    name="gemini-cli", title="Gemini CLI sessions (~/.gemini/tmp/*/chats/session-*.json)", matches=matches, read=read
+    name="gemini-cli",
+    title="Gemini CLI sessions (~/.gemini/tmp/*/chats/session-*.json)",
+    matches=matches,
+    read=read,
+    provider="gemini",
 )

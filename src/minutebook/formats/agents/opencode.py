@@ -14,7 +14,7 @@ from minutebook.formats.conversation import (
     read_items,
     time_of,
 )
-from minutebook.formats.messages import assistant, call, json_text, result, user
+from minutebook.formats.messages import assistant, call, image_at, json_text, result, user
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import known_parts, shape_test, skip_unknown_role
 
@@ -74,6 +74,8 @@ def _items(source: Source, message: Mapping[str, Any], place: str) -> Iterator[S
             state = part.get("state") or {}
             if state.get("status") in {"completed", "error"}:
                 output = state.get("output", state.get("error", ""))
+                if files := state.get("attachments"):
+                    output = [{"type": "text", "text": json_text(output)}, *map(_file, files)]
                 message = result(part.get("callID"), output, is_error=state["status"] == "error")
                 yield SourceMessage(message, place, time_of((state.get("time") or {}).get("end")) or at)
 
@@ -101,7 +103,7 @@ def _user_content(parts: list[Mapping[str, Any]]) -> Any:
 
 def _file(part: Mapping[str, Any]) -> dict[str, Any]:
     if str(part.get("mime")).startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": str(part.get("url"))}}
+        return image_at(str(part.get("url")))
     return {"type": "text", "text": json_text({key: part.get(key) for key in ("filename", "mime", "url")})}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
-from minutebook.formats.messages import assistant, call, json_text, result, system, user
+from minutebook.formats.messages import assistant, call, content_of, image_at, json_text, result, system, user
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import shape_test, skip_malformed, skip_unknown_role
 
@@ -30,7 +30,8 @@ def matches(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(map(matches, value))
     return _is_first_version(value) or (
-        has_keys(value, "kind", "source") and str(value["kind"]).endswith(("Event", "Observation"))
+        has_keys(value, "kind", "source")
+        and (value["kind"] in _SDK_KINDS_NOT_SENT or str(value["kind"]).endswith(("Event", "Observation")))
     )
 
 
@@ -82,7 +83,10 @@ def _items(
         if earlier is not None and message.get("tool_calls"):  # a parallel call of the same response
             earlier.message["tool_calls"].extend(message["tool_calls"])
             continue
-        item = SourceMessage(message, place, at)
+        response = (event.get("tool_call_metadata") or {}).get("model_response") or {}
+        if message["role"] != "assistant":
+            response = {}
+        item = SourceMessage(message, place, at, response.get("model"), response.get("usage"))
         if response_id and message.get("tool_calls"):
             items_with_calls[response_id] = item
         yield item
@@ -102,13 +106,23 @@ def _first_version_messages(event: Mapping[str, Any]) -> Iterator[tuple[dict[str
         yield system(str(arguments.get("content") or "")), None
     elif kind == "message" or (kind == "finish" and not metadata):
         text = str(arguments.get("content") or arguments.get("final_thought") or event.get("message") or "")
-        yield (user(text) if event["source"] == "user" else assistant(text)), None
+        images = [image_at(str(url)) for url in arguments.get("image_urls") or ()]
+        content = [{"type": "text", "text": text}, *images] if images else text
+        yield (user(content) if event["source"] == "user" else assistant(text)), None
     else:
         response = metadata.get("model_response") or {}
         call_id = metadata.get("tool_call_id", f"event_{event['id']}")
         inputs = {key: value for key, value in arguments.items() if key != "thought"}
         name = metadata.get("function_name", kind)
-        yield assistant(str(arguments.get("thought") or ""), [call(call_id, name, inputs)]), response.get("id")
+        recorded = [
+            tool_call
+            for choice in response.get("choices") or ()
+            for tool_call in (choice.get("message") or {}).get("tool_calls") or ()
+            if tool_call.get("id") == call_id
+        ]
+        tool_call = recorded[0].get("function") or {} if recorded else {"name": name, "arguments": inputs}
+        tool_call = call(call_id, tool_call.get("name"), tool_call.get("arguments"))
+        yield assistant(str(arguments.get("thought") or ""), [tool_call]), response.get("id")
 
 
 def _sdk_messages(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str | None]]:
@@ -118,8 +132,10 @@ def _sdk_messages(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], st
         yield system(_text((event.get("system_prompt") or {}).get("text"))), None
     elif kind == "MessageEvent":
         message = event.get("llm_message") or {}
+        content = _content([*_parts(message.get("content")), *(event.get("extended_content") or ())])
         text = _text(message.get("content"))
-        yield (user(text) if message.get("role") == "user" else assistant(text)), None
+        reasoning = message.get("reasoning_content")
+        yield (user(content) if message.get("role") == "user" else assistant(text, reasoning=reasoning)), None
     elif kind == "ActionEvent":
         recorded_call = event.get("tool_call") or {}
         function = recorded_call.get("function") or recorded_call
@@ -130,8 +146,25 @@ def _sdk_messages(event: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], st
         )
     elif kind in _SDK_KINDS:  # the others are results
         observation = event.get("observation") or {}
-        text = _text(observation.get("content")) or str(event.get("error") or event.get("rejection_reason") or "")
-        yield result(event.get("tool_call_id"), text, is_error=kind != "ObservationEvent"), None
+        content = _content(_parts(observation.get("content")))
+        content = content or str(event.get("error") or event.get("rejection_reason") or "")
+        is_error = kind != "ObservationEvent" or bool(observation.get("is_error"))
+        yield result(event.get("tool_call_id"), content, is_error=is_error), None
+
+
+def _parts(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [content] if content else []
+
+
+def _content(parts: list[Any]) -> Any:
+    """The parts as the content of a chat message."""
+    chat_parts: list[dict[str, Any]] = []
+    for part in parts:
+        if has_keys(part, "image_urls"):
+            chat_parts += [image_at(str(url)) for url in part["image_urls"]]
+        else:
+            chat_parts.append({"type": "text", "text": part["text"] if has_keys(part, "text") else json_text(part)})
+    return content_of(chat_parts)
 
 
 def _text(content: Any) -> str:

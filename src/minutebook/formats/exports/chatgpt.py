@@ -28,6 +28,10 @@ _CONTENT_TYPES: Final = frozenset(
     | {"user_editable_context", "model_editable_context"}
 )
 """Types of contents with a text or parts. Contents of other types become their JSON."""
+_TEXT_KEYS: Final = (
+    *("user_profile", "user_instructions", "model_set_context", "name", "title", "url", "text", "summary", "result"),
+)
+"""Keys of a content without parts that have a text."""
 
 
 @shape_test
@@ -112,18 +116,17 @@ def _content(content: Mapping[str, Any]) -> tuple[str, Any]:
         return json_text(content), json_text(content)
     parts = content.get("parts")
     if not isinstance(parts, list):
-        text = str(
-            content.get("text")
-            or content.get("result")
-            or content.get("user_instructions")
-            or content.get("model_set_context")
-            or ""
-        )
+        text = "\n".join(str(content[key]) for key in _TEXT_KEYS if content.get(key))
         return text, text
-    text = "\n".join(part if isinstance(part, str) else json_text(part) for part in parts)
+    texts = [part["text"] if _is_transcription(part) else json_text(part) for part in parts]
+    text = "\n".join(texts)
     if all(isinstance(part, str) for part in parts):
         return text, text
-    return text, [{"type": "text", "text": part if isinstance(part, str) else json_text(part)} for part in parts]
+    return text, [{"type": "text", "text": part} for part in texts]
+
+
+def _is_transcription(part: Any) -> bool:
+    return has_keys(part, "content_type", "text") and part["content_type"] == "audio_transcription"
 
 
 FORMAT: Final = Format(name="chatgpt", title="ChatGPT data export (conversations.json)", matches=matches, read=read)

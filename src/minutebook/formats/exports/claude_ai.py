@@ -1,13 +1,19 @@
-"""`conversations.json` of a Claude.ai data export. Calls and results are blocks of one message in the export."""
+"""`conversations.json` of a Claude.ai data export. Calls and results are blocks of one message in the export.
+
+If the messages have parents, regenerated answers and edited prompts are branches.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from minutebook.formats.conversation import (
     Format,
+    Node,
     SourceConversation,
     SourceMessage,
+    branches,
     has_keys,
     list_places,
     read_each,
@@ -32,23 +38,34 @@ def _is_message(value: Any) -> bool:
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    return read_each(source, matches, partial(_conversation, source))
+    return read_each(source, matches, partial(_conversations, source))
 
 
-def _conversation(source: Source, value: Mapping[str, Any], place: str) -> SourceConversation:
+def _conversations(source: Source, value: Mapping[str, Any], place: str) -> Iterator[SourceConversation]:
     def read_message(exported: Mapping[str, Any], message_place: str) -> Iterator[SourceMessage]:
         at = time_of(exported.get("created_at"))
         return (SourceMessage(message, message_place, at) for message in _messages(source, exported, message_place))
 
-    values = map(Value, value["chat_messages"], list_places(place, "chat_messages"))
-    items = read_items(source, values, _is_message, read_message)
-    return SourceConversation(
-        items=items,
-        id=value.get("uuid"),
-        title=value.get("name"),
-        model=value.get("model"),
-        created_at=time_of(value.get("created_at")),
-    )
+    messages = value["chat_messages"]
+    items_by_index = [
+        read_items(source, [each], _is_message, read_message)
+        for each in map(Value, messages, list_places(place, "chat_messages"))
+    ]
+    facts: dict[str, Any] = {
+        "title": value.get("name"),
+        "model": value.get("model"),
+        "created_at": time_of(value.get("created_at")),
+    }
+    nodes = {
+        str(message.get("uuid")): Node(str(message.get("uuid")), message.get("parent_message_uuid"), items)
+        for message, items in zip(messages, items_by_index, strict=True)
+    }
+    if len(nodes) < len(messages) or not any(node.parent in nodes for node in nodes.values()):
+        yield SourceConversation(items=list(chain.from_iterable(items_by_index)), id=value.get("uuid"), **facts)
+        return
+    current = value.get("current_leaf_message_uuid")
+    for ids, items in branches(str(value.get("uuid")), nodes, current if current in nodes else [*nodes][-1]):
+        yield SourceConversation(items=items, **ids, **facts)
 
 
 def _messages(source: Source, exported: Mapping[str, Any], place: str) -> Iterator[Message]:
@@ -60,7 +77,7 @@ def _messages(source: Source, exported: Mapping[str, Any], place: str) -> Iterat
     for index in range(len(exported.get("files") or ())):
         source.skip(f"{place}, files[{index}]", "is a file that the export does not contain")
     if exported["sender"] == "human":
-        texts = [str(block.get("text") or "") for block in known_parts(source, blocks, place, {"text"})]
+        texts = [str(block.get("text") or "") for block in known_parts(source, blocks, place, {"text", "voice_note"})]
         texts += [
             f"{file.get('file_name')}:\n{file['extracted_content']}"
             for file in exported.get("attachments") or ()

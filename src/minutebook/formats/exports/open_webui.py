@@ -62,7 +62,7 @@ def _items(source: Source, message: Mapping[str, Any], place: str) -> list[Sourc
         if file.get("type") == "image":
             images.append({"type": "image_url", "image_url": {"url": file["url"]}})
         else:
-            source.skip(f"{place}, files[{index}]", "is a file that the export does not contain")
+            source.skip(f"{place}, files[{index}]", "is a file that was not a part of the message")
     if images:
         chat["content"] = [{"type": "text", "text": chat["content"]}, *images]
     at, model = time_of(message.get("timestamp")), message.get("model")

@@ -15,7 +15,7 @@ from minutebook.formats.conversation import (
     text_id,
 )
 from minutebook.formats.messages import assistant, call, json_text, result, system, user
-from minutebook.formats.requests.chat import fact_fields
+from minutebook.formats.requests.chat import fact_fields, without_messages
 from minutebook.formats.source import Source
 from minutebook.formats.value_errors import shape_test, skip_unknown_role
 from minutebook.record.message import Message, call_ids, call_names, is_result, result_id, role_of, text_of
@@ -47,8 +47,9 @@ def _conversation(source: Source, value: Mapping[str, Any], place: str) -> Sourc
         if message is None:
             skip_unknown_role(source, turn_place, speaker)
         else:
-            items.append(SourceMessage(message, turn_place))
-    return SourceConversation(items=items, id=text_id(value.get("id")), model=text_id(value.get("model")))
+            items.append(SourceMessage(message, turn_place, original=turn))
+    data = without_messages(value, "conversations")
+    return SourceConversation(items=items, id=text_id(value.get("id")), model=text_id(value.get("model")), data=data)
 
 
 def _message(speaker: str, value: Any, call_id: str) -> Message | None:
@@ -71,7 +72,24 @@ def _message(speaker: str, value: Any, call_id: str) -> Message | None:
 
 
 def write(conversation: SourceConversation) -> Any:
-    return {**fact_fields(conversation), "conversations": list(_turns(conversation.messages))}
+    data, items = dict(conversation.data), list(conversation.items)
+    if not data:
+        return {**fact_fields(conversation), "conversations": list(_turns(conversation.messages))}
+    if data.get("system") and items and items[0].message == system(data["system"]):
+        del items[0]
+    else:
+        data.pop("system", None)
+    turns = [turn for item in items for turn in _original_turns(item) or _turns([item.message])]
+    return {**data, "conversations": turns}
+
+
+def _original_turns(item: SourceMessage) -> list[Any]:
+    """The turn that a message was read from; empty if the message was changed."""
+    if item.original is None:
+        return []
+    call_id = next(iter(call_ids(item.message)), "") or result_id(item.message)
+    is_same = _message(item.original["from"], item.original["value"], call_id) == item.message
+    return [item.original] if is_same else []
 
 
 def _turns(messages: Iterable[Message]) -> Iterator[dict[str, str]]:

@@ -1,6 +1,7 @@
 """Sessions of Google's Agent Development Kit: a session as JSON, or the SQLite database of its session service."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -56,26 +57,38 @@ def _session(
                 "role": "user" if content.get("role", event["author"]) == "user" else content.get("role", "model"),
             }
         )
-        usage = event.get("usageMetadata", event.get("usage_metadata"))
+        usage = _usage(event.get("usageMetadata", event.get("usage_metadata")))
         model = event.get("modelVersion", event.get("model_version"))
         sources.append(SourceMessage({}, place, time_of(event.get("timestamp")), model, usage))
     items = [replace(sources[index], message=message) for index, message in numbered_messages(contents)]
     return SourceConversation(items=items, id=name, created_at=items[0].at if items else time_of(updated_at))
 
 
+def _usage(counts: Any) -> Any:
+    """The usage with the field names of Gemini's API. A database has them in snake case."""
+    if not isinstance(counts, Mapping):
+        return None
+    return {re.sub(r"_([a-z])", lambda found: found[1].upper(), name): count for name, count in counts.items()}
+
+
 FORMAT: Final = Format(name="adk", title="Google ADK sessions (JSON)", matches=matches, read=read)
+
+
+_JSON_COLUMNS: Final = ("content", "usage_metadata")
+"""Columns with JSON text."""
 
 
 @shape_test
 def matches_tables(tables: Any) -> bool:
-    return has_keys(tables, "sessions", "events") and tables["events"] >= {"app_name", "session_id"}
+    return has_keys(tables, "sessions", "events") and tables["events"] >= {"app_name", "user_id", "session_id"}
 
 
 def read_database(source: Source) -> Iterator[SourceConversation]:
     with source.database() as database:
         for session in database.execute("SELECT * FROM sessions ORDER BY rowid").fetchall():
             rows = database.execute(
-                "SELECT * FROM events WHERE session_id = ? ORDER BY timestamp, rowid", (session["id"],)
+                "SELECT * FROM events WHERE app_name = ? AND user_id = ? AND session_id = ? ORDER BY timestamp, rowid",
+                (session["app_name"], session["user_id"], session["id"]),
             )
             events: list[tuple[Mapping[str, Any], str]] = []
             for row in rows:
@@ -83,10 +96,10 @@ def read_database(source: Source) -> Iterator[SourceConversation]:
                 with skip_malformed(source, place):
                     columns = dict(row)
                     event = json.loads(columns["event_data"]) if columns.get("event_data") else columns
-                    content = event.get("content")
-                    events.append(
-                        ({**event, "content": json.loads(content) if isinstance(content, str) else content}, place)
-                    )
+                    parsed = {
+                        name: json.loads(event[name]) for name in _JSON_COLUMNS if isinstance(event.get(name), str)
+                    }
+                    events.append(({**event, **parsed}, place))
             conversations: list[SourceConversation] = []
             with skip_malformed(source, f"session {session['id']}"):
                 conversations = [_session(source, events, session["id"], session["update_time"])]

@@ -6,12 +6,12 @@ A copy of the database is read, so that neither a migration nor a lock changes o
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from minutebook.conversation.requests import read_requests
-from minutebook.errors import MinutebookError, MissingKey, UnreadableInput
+from minutebook.errors import DocumentNotFound, MinutebookError, MissingKey, UnreadableInput
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys
 from minutebook.formats.source import Source
 from minutebook.store.base import ConversationStore
@@ -20,6 +20,8 @@ from minutebook.store.types import ConversationHeader
 from minutebook.store.url import open_store
 from minutebook.wire.chat import entry_to_provider_message
 
+USAGE_KIND: Final = "imported_usage"
+"""The kind of the document with the usage that an imported file had. Its id is that of the conversation."""
 _PAGE: Final = 100
 
 
@@ -71,6 +73,9 @@ async def _pages(store: ConversationStore) -> AsyncIterator[ConversationHeader]:
 async def _conversation(store: ConversationStore, header: ConversationHeader) -> SourceConversation:
     loaded = await store.load(header.id, since=0)
     usage: dict[int, Mapping[str, Any]] = {}
+    with suppress(DocumentNotFound):
+        imported = await store.document(USAGE_KIND, header.id)
+        usage = {call["position"]: call["usage"] for call in imported.body["calls"]}
     async for _, document in read_requests(store, header.id):
         if document.body.get("usage") and isinstance(document.body.get("answer"), int):
             usage[document.body["answer"]] = document.body["usage"]

@@ -14,11 +14,11 @@ from minutebook.formats.conversation import (
     read_each,
     read_items,
 )
-from minutebook.formats.messages import assistant, call, result, system, user
-from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of
+from minutebook.formats.messages import assistant, call, image, image_at, result, system, user
+from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of, without_messages
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import shape_test, skip_unknown_role
-from minutebook.record.message import Message, role_of
+from minutebook.record.message import FUNCTION_ID_PREFIX, Message, role_of
 from minutebook.wire.anthropic import to_anthropic
 
 _TYPES: Final = frozenset({"human", "ai", "system", "tool", "function", "chat", "AIMessageChunk", "HumanMessageChunk"})
@@ -30,6 +30,10 @@ _CLASSES: Final = {
     "FunctionMessage": "function",
     "ChatMessage": "chat",
 }
+
+
+_CALL_PARTS: Final = frozenset({"tool_use", "tool_call", "function_call"})
+"""Types of parts that are also in `tool_calls`."""
 
 
 @shape_test
@@ -59,54 +63,108 @@ def _is_conversation(value: Any) -> bool:
 def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     messages = value if isinstance(value, list) else messages_of(value) or []
     items = read_items(source, map(Value, messages, list_places(place)), is_message, partial(_items, source))
-    return SourceConversation(items=items, **(facts_of(value) if isinstance(value, Mapping) else {}))
+    if not isinstance(value, Mapping):
+        return SourceConversation(items=items)
+    return SourceConversation(items=items, **facts_of(value), data=without_messages(value))
 
 
 def _items(source: Source, value: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
-    if "lc" in value:
-        kind, data = _CLASSES[str(value["id"][-1]).removesuffix("Chunk")], value["kwargs"]
-    else:
-        kind, data = str(value["type"]).removesuffix("MessageChunk").lower(), value["data"]
+    kind, data = _kind_and_data(value)
     metadata = data.get("response_metadata") or {}
     model = metadata.get("model_name") or metadata.get("model")
-    if kind == "chat":
-        kind = {"assistant": "ai", "user": "human", "system": "system"}.get(data["role"], "")
     if not kind:
         skip_unknown_role(source, place, data["role"])
         return
     for index in range(len(data.get("invalid_tool_calls") or ())):
         source.skip(f"{place}, invalid_tool_calls[{index}]", "is a call whose arguments could not be parsed")
-    yield SourceMessage(_message(kind, data), place, None, model, data.get("usage_metadata"))
+    yield SourceMessage(_message(kind, data), place, None, model, _usage(data.get("usage_metadata")), value)
+
+
+def _kind_and_data(value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The kind of a message and its fields. The kind is empty if the role of a chat message is unknown."""
+    if "lc" in value:
+        kind, data = _CLASSES[str(value["id"][-1]).removesuffix("Chunk")], value["kwargs"]
+    else:
+        kind, data = str(value["type"]).removesuffix("MessageChunk").lower(), value["data"]
+    if kind == "chat":
+        kind = {"assistant": "ai", "user": "human", "system": "system"}.get(data["role"], "")
+    return kind, data
+
+
+def _usage(counts: Any) -> dict[str, Any] | None:
+    """The usage, with the details also under the names of the Responses API."""
+    if not isinstance(counts, Mapping):
+        return None
+    read, answered = counts.get("input_token_details") or {}, counts.get("output_token_details") or {}
+    return {
+        **counts,
+        "input_tokens_details": {
+            "cached_tokens": read.get("cache_read"),
+            "cache_write_tokens": read.get("cache_creation"),
+        },
+        "output_tokens_details": {"reasoning_tokens": answered.get("reasoning")},
+    }
 
 
 def _message(kind: str, data: Mapping[str, Any]) -> Message:
-    content = data.get("content")
-    if isinstance(content, list):  # calls are also in `tool_calls`
-        content = [part if isinstance(part, Mapping) else {"type": "text", "text": part} for part in content]
-        content = [dict(part) for part in content if part.get("type") != "tool_use"]
+    content, texts = data.get("content"), list[str]()
+    if isinstance(content, list):
+        parts = [part if isinstance(part, Mapping) else {"type": "text", "text": part} for part in content]
+        texts = [text for part in parts if (text := _reasoning(part))]
+        # calls are also in `tool_calls`
+        content = [_part(part) for part in parts if part.get("type") not in _CALL_PARTS and not _reasoning(part)]
     if kind == "system":
         return {**system(""), "content": content}
     if kind in {"tool", "function"}:
-        call_id = data.get("tool_call_id") or f"function:{data.get('name')}"
+        call_id = data.get("tool_call_id") if kind == "tool" else f"{FUNCTION_ID_PREFIX}{data.get('name')}"
         return result(call_id, content, is_error=data.get("status") == "error")
     if kind != "ai":
-        return user(content)
+        return {**user(content), "name": data["name"]} if isinstance(data.get("name"), str) else user(content)
     calls = [
         call(tool_call.get("id"), tool_call.get("name"), tool_call.get("args"))
         for tool_call in data.get("tool_calls") or ()
     ]
+    other_fields = data.get("additional_kwargs") or {}
     if not calls:
-        calls = list((data.get("additional_kwargs") or {}).get("tool_calls") or ())
-    reasoning = (data.get("additional_kwargs") or {}).get("reasoning_content")
+        calls = list(other_fields.get("tool_calls") or ())
+    if not calls and (function := other_fields.get("function_call")):
+        calls = [call(f"{FUNCTION_ID_PREFIX}{function.get('name')}", function.get("name"), function.get("arguments"))]
+    reasoning = other_fields.get("reasoning_content") or "\n".join(texts)
     return {**assistant(None, calls, reasoning=reasoning), "content": content or (None if calls else "")}
+
+
+def _reasoning(part: Mapping[str, Any]) -> str:
+    """The text of a part with the model's reasoning; empty for other parts."""
+    if part.get("type") not in {"thinking", "reasoning"}:
+        return ""
+    summary = "\n".join(str(each.get("text") or "") for each in part.get("summary") or ())
+    return str(part.get("thinking") or part.get("reasoning") or summary)
+
+
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The part as a part of a chat message. Images have several forms."""
+    original = part.get("source")
+    source: Mapping[str, Any] = original if isinstance(original, Mapping) else part
+    data = source.get("base64", source.get("data"))
+    if part.get("type") != "image" or not (data or source.get("url")):
+        return dict(part)
+    media_type = str(source.get("mime_type", source.get("media_type")))
+    return image(media_type, str(data)) if data else image_at(str(source["url"]))
 
 
 def write(conversation: SourceConversation) -> Any:
     messages = []
-    for message in conversation.messages:
+    is_own = conversation.format == FORMAT.name
+    for item in conversation.items:
+        message = item.message
+        if is_own and item.original is not None and _message(*_kind_and_data(item.original)) == message:
+            messages.append(item.original)
+            continue
         role, content = role_of(message), message.get("content") or ""
         kind = {"assistant": "ai", "user": "human", "tool": "tool"}.get(role, "system")
         data: dict[str, Any] = {"content": content, "type": kind}
+        if name := message.get("name"):
+            data["name"] = name
         if message.get("tool_calls"):
             blocks = to_anthropic([message]).messages[0]["content"]
             data["tool_calls"] = [
@@ -120,7 +178,7 @@ def write(conversation: SourceConversation) -> Any:
                 "status": "error" if message.get("is_error") else "success",
             }
         messages.append({"type": kind, "data": data})
-    return {**fact_fields(conversation), "messages": messages}
+    return {**(conversation.data or fact_fields(conversation)), "messages": messages}
 
 
 FORMAT: Final = Format(

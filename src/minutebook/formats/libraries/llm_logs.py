@@ -1,5 +1,6 @@
 """The database of the command `llm`: `logs.db`."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final
@@ -26,12 +27,18 @@ def read(source: Source) -> Iterator[SourceConversation]:
     with source.database() as database:
         tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         has_tools = {"tool_calls", "tool_results"} <= tables
-        for conversation in database.execute("SELECT * FROM conversations ORDER BY id").fetchall():
+        conversations = database.execute("SELECT id, name, model FROM conversations ORDER BY id").fetchall()
+        alone = "SELECT id, NULL AS name, model FROM responses WHERE conversation_id IS NULL ORDER BY id"
+        for conversation in [*conversations, *database.execute(alone).fetchall()]:
             rows = database.execute(
-                "SELECT * FROM responses WHERE conversation_id = ? ORDER BY id", (conversation["id"],)
+                "SELECT * FROM responses WHERE ? = coalesce(conversation_id, id) ORDER BY id", (conversation["id"],)
             ).fetchall()
             items: list[SourceMessage] = []
+            prompt = None
             for index, row in enumerate(rows):
+                prompt = prompt if index else row["system"]
+                if row["system"] and row["system"] != prompt:
+                    source.skip(f"response {row['id']}, system", "is not that of the first request")
                 place = f"response {row['id']}"
                 with skip_malformed(source, place):
                     items += list(_items(database, row, has_tools=has_tools, is_first=not index))
@@ -56,7 +63,8 @@ def _items(
     if is_first and row["system"]:
         yield SourceMessage(system(row["system"]), place, at)
     for output in _rows(database, "tool_results", row["id"]) if has_tools else ():
-        yield SourceMessage(result(output["tool_call_id"], output["output"] or ""), place, at)
+        is_error = "exception" in output.keys() and output["exception"] is not None  # noqa: SIM118 - a row is not a mapping
+        yield SourceMessage(result(output["tool_call_id"], output["output"] or "", is_error=is_error), place, at)
     if row["prompt"]:
         yield SourceMessage(user(row["prompt"]), place, at)
     calls = [
@@ -65,7 +73,11 @@ def _items(
     ]
     columns = dict(row)
     has_usage = columns.get("input_tokens") is not None
-    usage = {"input_tokens": columns["input_tokens"], "output_tokens": columns["output_tokens"]} if has_usage else None
+    usage = None
+    if has_usage:
+        details = json.loads(columns.get("token_details") or "{}")
+        counts = {"input_tokens": columns["input_tokens"], "output_tokens": columns["output_tokens"]}
+        usage = {**(details if isinstance(details, dict) else {}), **counts}
     yield SourceMessage(assistant(row["response"], calls), place, at, row["model"], usage)
 
 

@@ -66,10 +66,23 @@ def _items(source: Source, value: Mapping[str, Any], place: str) -> Iterator[Sou
         parts = known_parts(source, value["parts"], place, {"text", "thinking", "tool-call"}, key="part_kind")
         if parts or not value["parts"]:
             at = time_of(value.get("timestamp"))
-            yield SourceMessage(_answer(parts), place, at, value.get("model_name"), value.get("usage"))
+            yield SourceMessage(_answer(parts), place, at, value.get("model_name"), _usage(value.get("usage")))
         return
     for part in known_parts(source, value["parts"], place, _REQUEST_PARTS, key="part_kind"):
         yield SourceMessage(_request_message(part), place, time_of(part.get("timestamp")))
+
+
+def _usage(counts: Any) -> dict[str, Any] | None:
+    """The usage, with the counts also under the names of the Responses API."""
+    if not isinstance(counts, Mapping):
+        return None
+    cached, written = counts.get("cache_read_tokens"), counts.get("cache_write_tokens")
+    return {
+        **counts,
+        "input_tokens": counts.get("input_tokens", counts.get("request_tokens")),
+        "output_tokens": counts.get("output_tokens", counts.get("response_tokens")),
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
+    }
 
 
 def _answer(parts: list[Mapping[str, Any]]) -> Message:
@@ -100,7 +113,7 @@ def _user_part(item: Any) -> dict[str, Any]:
     if has_keys(item, "kind") and item["kind"] == "image-url":
         return {"type": "image_url", "image_url": {"url": str(item.get("url"))}}
     if has_keys(item, "kind", "data") and item["kind"] == "binary" and str(item.get("media_type")).startswith("image/"):
-        return image(str(item["media_type"]), str(item["data"]))
+        return image(str(item["media_type"]), str(item["data"]).replace("-", "+").replace("_", "/"))  # URL-safe base64
     return {"type": "text", "text": json_text(item)}
 
 

@@ -1,14 +1,15 @@
 """Anthropic's Messages API: requests, lists of messages, responses and batches."""
 
-from collections.abc import Iterator, Mapping
-from functools import partial
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, Final
 
 from minutebook.formats.conversation import (
     Format,
     SourceConversation,
     SourceMessage,
+    has_keys,
     holds_messages,
     items_of,
     list_places,
@@ -17,25 +18,30 @@ from minutebook.formats.conversation import (
 from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
 from minutebook.formats.value_errors import shape_test
-from minutebook.record.message import leading_system_count, text_of
+from minutebook.record.message import Message, leading_system_count, text_of
+from minutebook.wire.anthropic import FIELDS_KEY
 from minutebook.wire.read import read_input
-from minutebook.wire.write import anthropic_arguments
+from minutebook.wire.write import FORMAT_KEYS, anthropic_arguments
 
 _ROLES: Final = frozenset({"user", "assistant", "system"})
 _CHAT_PARTS: Final = frozenset(
     {"image_url", "input_audio", "file", "refusal", "input_text", "output_text", "input_image"}
 )
+_FOREIGN_KEYS: Final = frozenset({"tool_calls", "parts", "toolInvocations"})
+"""Keys of messages of other APIs."""
 _EVIDENCE: Final = frozenset(
     {"system", "stop_sequences", "anthropic_version", "anthropic_beta", "mcp_servers", "context_management", "thinking"}
     | {"params", "input_schema", "stop_reason", "stop_sequence", "cache_control", "top_k", "output_config"}
 )
+_CHAT_KEYS: Final = FORMAT_KEYS | {"role", "content", "tool_calls", "tool_call_id", "is_error"}
+"""Keys of chat messages that were read from messages of this API."""
 _OWN_BLOCKS: Final = frozenset({"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "image", "document"})
 
 
 @shape_test
 def is_message(value: Any) -> bool:
     """Whether a value may be a message of this API. A text message may also be a chat message."""
-    if not isinstance(value, Mapping) or value.get("role") not in _ROLES or value.keys() & {"tool_calls", "parts"}:
+    if not isinstance(value, Mapping) or value.get("role") not in _ROLES or value.keys() & _FOREIGN_KEYS:
         return False
     content = value.get("content")
     if isinstance(content, str):
@@ -77,8 +83,15 @@ def _is_request(value: Mapping[str, Any]) -> bool:
     return is_claude or "system" in body or "anthropic_version" in body or "params" in value
 
 
+def _response_of(value: Any) -> Any:
+    """The message of a response or of a line of a batch's results; None if the value is neither."""
+    if has_keys(value, "custom_id", "result") and has_keys(value["result"], "message"):
+        value = value["result"]["message"]
+    return value if has_keys(value, "stop_reason") and value.get("type") == "message" else None
+
+
 def _is_response(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.get("type") == "message" and "stop_reason" in value
+    return _response_of(value) is not None
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
@@ -94,14 +107,35 @@ def _is_conversation(value: Any) -> bool:
     return _is_readable(value) and (messages_of(value) is not None or _is_response(value))
 
 
-_items = partial(items_of, is_anthropic=True)
+def _items(messages: Iterable[Any], places: Iterable[str]) -> list[SourceMessage]:
+    """The chat messages. The first one of a message with blocks has the message's other fields under `FIELDS_KEY`."""
+    originals = list(messages)
+    places_by_index = list(islice(places, len(originals)))
+    originals_by_place = dict(zip(places_by_index, originals, strict=True))
+    items = []
+    for item in items_of(originals, places_by_index, is_anthropic=True):
+        fields = _fields(originals_by_place.pop(item.place, {}))
+        is_kept = not fields.keys() - item.message.keys()
+        items.append(item if is_kept else replace(item, message={**item.message, FIELDS_KEY: fields}))
+    return items
+
+
+def _fields(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key not in _CHAT_KEYS}
+
+
+def _with_fields(message: Message) -> Message:
+    """The message with its unknown fields under `FIELDS_KEY`. A message that was read with only texts has them itself."""
+    fields = {} if FIELDS_KEY in message else _fields(message)
+    return {**message, FIELDS_KEY: fields} if fields else message
 
 
 def _conversation(value: Any, place: str) -> SourceConversation:
-    if _is_response(value):
-        answer = read_input(value)
+    response = _response_of(value)
+    if response is not None:
+        answer = read_input(response)
         items = [SourceMessage(message, place, None, answer.model, answer.usage) for message in answer.messages]
-        return SourceConversation(items=items, id=value.get("id"), model=answer.model)
+        return SourceConversation(items=items, id=value.get("custom_id", value.get("id")), model=answer.model)
     if not isinstance(value, Mapping):
         return SourceConversation(items=_items(value, list_places(place)))
     body = value.get("params", value)
@@ -113,8 +147,8 @@ def _conversation(value: Any, place: str) -> SourceConversation:
 
 
 def write(conversation: SourceConversation) -> Any:
-    messages = conversation.messages
-    arguments = anthropic_arguments(messages, as_read=conversation.format == FORMAT.name)
+    messages, is_own = conversation.messages, conversation.format == FORMAT.name
+    arguments = anthropic_arguments(list(map(_with_fields, messages)) if is_own else messages, as_read=is_own)
     data = dict(conversation.data) or fact_fields(conversation)
     body = data.get("params")
     target = dict(body) if isinstance(body, Mapping) else data
@@ -129,6 +163,7 @@ def write(conversation: SourceConversation) -> Any:
 FORMAT: Final = Format(
     name="anthropic",
     title="Anthropic messages: requests, lists of messages, responses, batches (JSON or JSONL)",
+    has_api_messages=True,
     matches=matches,
     read=read,
     provider="anthropic",

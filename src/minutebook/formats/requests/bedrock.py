@@ -9,6 +9,7 @@ from minutebook.formats.conversation import (
     SourceConversation,
     SourceMessage,
     describe,
+    has_keys,
     holds_messages,
     items_of,
     list_places,
@@ -32,16 +33,27 @@ def is_message(value: Any) -> bool:
         and value.get("role") in {"user", "assistant"}
         and isinstance(value.get("content"), list)
         and bool(value["content"])
-        and all(
-            isinstance(block, Mapping) and "type" not in block and block.keys() & _BLOCKS for block in value["content"]
-        )
+        and all(isinstance(block, Mapping) and "type" not in block for block in value["content"])
     )
+
+
+def _has_known_block(message: Mapping[str, Any]) -> bool:
+    return any(block.keys() & _BLOCKS for block in message["content"])
+
+
+def _response_of(value: Any) -> Any:
+    """The message of a response; None if the value is no response."""
+    return value["output"].get("message") if has_keys(value, "output", "stopReason") else None
 
 
 @shape_test
 def matches(value: Any) -> bool:
     messages = value.get("messages") if isinstance(value, Mapping) else value
-    return is_message(value) or (isinstance(messages, list) and bool(messages) and all(map(is_message, messages)))
+    response = _response_of(value)
+    if not isinstance(messages, list):
+        messages = [value if response is None else response]
+    # Messages may have blocks that this version does not know.
+    return all(map(is_message, messages)) and any(map(_has_known_block, messages))
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
@@ -59,6 +71,10 @@ def _is_conversation(value: Any) -> bool:
 
 
 def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
+    response = _response_of(value)
+    if response is not None:
+        items = items_of([_message(response)], [place], usage=_usage(value.get("usage") or {}))
+        return SourceConversation(items=items)
     messages = value["messages"] if isinstance(value, Mapping) else value
     items = items_of(map(_message, messages), list_places(place))
     if not isinstance(value, Mapping):
@@ -73,6 +89,16 @@ def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     return SourceConversation(
         items=items, **{**facts, "model": facts["model"] or value.get("modelId")}, data=without_messages(value)
     )
+
+
+def _usage(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The usage in the form of Anthropic's own API."""
+    return {
+        "input_tokens": counts.get("inputTokens", 0),
+        "output_tokens": counts.get("outputTokens", 0),
+        "cache_read_input_tokens": counts.get("cacheReadInputTokens", 0),
+        "cache_creation_input_tokens": counts.get("cacheWriteInputTokens", 0),
+    }
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +146,7 @@ def _result_block(block: Mapping[str, Any]) -> dict[str, Any]:
 
 FORMAT: Final = Format(
     name="bedrock",
-    title="Amazon Bedrock Converse: requests, lists of messages (JSON or JSONL)",
+    title="Amazon Bedrock Converse: requests, lists of messages, responses (JSON or JSONL)",
     matches=matches,
     read=read,
     provider="anthropic",

@@ -17,7 +17,7 @@ from minutebook.formats.conversation import (
     text_id,
     time_of,
 )
-from minutebook.formats.source import Source
+from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import shape_test
 from minutebook.record.message import ROLES, Message, is_result, plain_copy, require_message, type_of
 from minutebook.wire.read import read_input
@@ -141,16 +141,23 @@ def read_message_stream(
             values.append(value)
         else:
             source.skip(value.place, "is not a message of this format")
+    # Each element of the array is a message.
+    values = [Value(value.data, value.place.replace("element", "message")) for value in values]
+    return SourceConversation(items=read_valid(source, values, read_items))
+
+
+def read_valid(
+    source: Source,
+    values: list[Value],
+    read_items: Callable[[Iterable[Any], Iterable[str]], list[SourceMessage]] = items_of,
+) -> list[SourceMessage]:
+    """Read messages of one conversation. Those that are malformed are skipped."""
     while True:
         try:
-            # Each element of the array is a message.
-            places = [value.place.replace("element", "message") for value in values]
-            items = read_items([value.data for value in values], places)
+            return read_items([value.data for value in values], [value.place for value in values])
         except InvalidMessage as error:
             invalid = values.pop(error.index or 0)
             source.skip(invalid.place, str(error))
-        else:
-            return SourceConversation(items=items)
 
 
 def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
@@ -236,6 +243,7 @@ def fact_fields(conversation: SourceConversation) -> dict[str, Any]:
 FORMAT: Final = Format(
     name="openai-chat",
     title="OpenAI chat completions: messages, requests, responses, batches (JSON or JSONL)",
+    has_api_messages=True,
     matches=matches,
     read=read,
     write=write,

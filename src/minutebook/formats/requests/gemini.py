@@ -30,7 +30,7 @@ _PART_KEYS: Final = frozenset(
     {"text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode", "toolCall"}
     | {"function_call", "function_response", "inline_data", "file_data", "codeExecutionResult", "toolResponse"}
 )
-"""Each part of a content has one of these keys."""
+"""Keys of the parts that are known."""
 
 
 @shape_test
@@ -39,18 +39,22 @@ def is_content(value: Any) -> bool:
         isinstance(value, Mapping)
         and value.get("role", "user") in {"user", "model", "function"}
         and isinstance(value.get("parts"), list)
-        and all(
-            isinstance(part, Mapping) and part.keys() & _PART_KEYS and "type" not in part for part in value["parts"]
-        )
+        and all(isinstance(part, Mapping) and "type" not in part for part in value["parts"])
+        and ("role" in value or _has_known_part(value))
     )
+
+
+def _has_known_part(content: Mapping[str, Any]) -> bool:
+    return any(part.keys() & _PART_KEYS for part in content["parts"])
 
 
 @shape_test
 def matches(value: Any) -> bool:
     contents = value.get("contents") if isinstance(value, Mapping) else value
     if isinstance(contents, list):
-        return bool(contents) and all(map(is_content, contents))
-    return is_content(value) or has_keys(value, "candidates")
+        # Contents may have parts that this version does not know.
+        return all(map(is_content, contents)) and any(map(_has_known_part, contents))
+    return (is_content(value) and _has_known_part(value)) or has_keys(value, "candidates")
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
@@ -65,7 +69,8 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     if has_keys(value, "candidates"):
-        contents = [candidate["content"] for candidate in value["candidates"][:1] if has_keys(candidate, "content")]
+        answers = [candidate.get("content") for candidate in value["candidates"][:1]]
+        contents = [content for content in answers if has_keys(content, "parts")]  # an answer may be empty
         for index in range(1, len(value["candidates"])):
             source.skip(f"{place}, candidates[{index}]", "is another answer to the same request")
         messages = contents_to_messages(contents)
@@ -99,6 +104,7 @@ def write(conversation: SourceConversation) -> Any:
 FORMAT: Final = Format(
     name="gemini",
     title="Gemini: requests, lists of contents, responses (JSON or JSONL)",
+    has_api_messages=True,
     matches=matches,
     read=read,
     provider="gemini",

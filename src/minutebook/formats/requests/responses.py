@@ -1,6 +1,7 @@
 """OpenAI's Responses API: requests, lists of items, responses."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from minutebook.formats.conversation import (
     items_of,
     list_places,
     read_each,
+    text_id,
+    time_of,
 )
 from minutebook.formats.messages import system, user
 from minutebook.formats.requests.chat import fact_fields, facts_of, read_message_stream, without_messages
@@ -46,16 +49,30 @@ def is_item(value: Any) -> bool:
             kind.startswith("mcp_") or kind.endswith(_ITEM_TYPE_ENDINGS)
         )
     content = value.get("content")
-    if value.get("role") not in {"user", "assistant", "system", "developer"} or value.keys() & {"tool_calls", "parts"}:
+    if value.get("role") not in {"user", "assistant", "system", "developer"} or value.keys() & {
+        *("tool_calls", "parts", "toolInvocations")
+    }:
         return False
-    is_parts = isinstance(content, (list, tuple)) and all(
-        has_keys(part, "type") and (part["type"] == "refusal" or is_item_part(part["type"])) for part in content
+    is_parts = isinstance(content, (list, tuple)) and all(has_keys(part, "type") for part in content)
+    has_own_parts = is_parts and (
+        not content or any(part["type"] == "refusal" or is_item_part(part["type"]) for part in content)
     )
-    return is_parts or isinstance(content, str) or "tools" in value
+    return has_own_parts or isinstance(content, str) or "tools" in value
+
+
+def _body_of(value: Any) -> Any:
+    """The request or response in a line of a batch; another value unchanged."""
+    if has_keys(value, "custom_id", "body") and str(value.get("url")).endswith("/responses"):
+        return value["body"]
+    if has_keys(value, "custom_id", "response") and has_keys(value["response"], "body"):
+        body = value["response"]["body"]
+        return body if has_keys(body, "output") else value
+    return value
 
 
 def _items(value: Any) -> tuple[str, list[Any]] | None:
     """The name and the value of the list of items in a request or response."""
+    value = _body_of(value)
     if isinstance(value, list):
         return "", value
     for name in _LIST_NAMES if isinstance(value, Mapping) else ():
@@ -98,19 +115,36 @@ def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     messages = items_of(items, list_places(place, name or "items"))
     if not isinstance(value, Mapping):
         return SourceConversation(items=messages)
-    instructions = value.get("instructions")
+    body = _body_of(value)
+    instructions = body.get("instructions")
     if isinstance(instructions, str) and instructions and name != "output":
         messages.insert(0, SourceMessage(system(instructions), f"{place}, instructions"))
     elif instructions and not isinstance(instructions, str):
         source.skip(f"{place}, instructions", f"is {describe(instructions)}, not a text")
-    if name == "output" and messages and isinstance(value.get("usage"), Mapping):
-        answer = messages[-1]
-        messages[-1] = SourceMessage(answer.message, answer.place, None, value.get("model"), value["usage"])
-    return SourceConversation(items=messages, **facts_of(value), data=without_messages(value, name))
+    if name == "output":
+        at, usage = time_of(body.get("created_at")), body.get("usage")
+        messages = [replace(item, at=at, model=body.get("model")) for item in messages]
+        messages[-1:] = [replace(item, usage=usage) for item in messages[-1:]]
+    if body is value:
+        return SourceConversation(items=messages, **facts_of(value), data=without_messages(value, name))
+    facts = {**facts_of(body), "id": text_id(value["custom_id"])}
+    key = "body" if "body" in value else "response"
+    return SourceConversation(items=messages, **facts, data={**value, key: without_messages(body, name)})
 
 
 def write(conversation: SourceConversation) -> Any:
-    messages, data = conversation.messages, dict(conversation.data)
+    """The request or the list's object. A line of a batch is written with the changed request or response in it."""
+    line = conversation.data
+    if "custom_id" in line and isinstance(line.get("body"), Mapping):
+        return {**line, "body": _written(conversation, line["body"])}
+    if "custom_id" in line and isinstance(line.get("response"), Mapping):
+        original = conversation.original["response"]
+        return {**line, "response": {**original, "body": _written(conversation, line["response"])}}
+    return _written(conversation, line)
+
+
+def _written(conversation: SourceConversation, fields: Mapping[str, Any]) -> dict[str, Any]:
+    messages, data = conversation.messages, dict(fields)
     name = next((name for name in _LIST_NAMES if name in data and data[name] is None), None)
     if name is None:
         return {**fact_fields(conversation), **responses_arguments(messages)}
@@ -121,7 +155,8 @@ def write(conversation: SourceConversation) -> Any:
 
 FORMAT: Final = Format(
     name="openai-responses",
-    title="OpenAI Responses: requests, lists of items, responses (JSON or JSONL)",
+    title="OpenAI Responses: requests, lists of items, responses, batches (JSON or JSONL)",
+    has_api_messages=True,
     matches=matches,
     read=read,
     write=write,

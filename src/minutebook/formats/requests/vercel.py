@@ -14,16 +14,18 @@ from minutebook.formats.conversation import (
     read_items,
     time_of,
 )
-from minutebook.formats.messages import assistant, call, json_text, result, system, user
+from minutebook.formats.messages import assistant, call, image, image_at, json_text, result, system, user
 from minutebook.formats.requests.chat import facts_of, messages_of
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import known_parts, shape_test
 from minutebook.record.message import Message
 
+_ROLES: Final = frozenset({"user", "assistant", "system"})
+
 
 @shape_test
 def is_message(value: Any) -> bool:
-    if not isinstance(value, Mapping) or value.get("role") not in {"user", "assistant", "system"}:
+    if not isinstance(value, Mapping) or value.get("role") not in _ROLES:
         return False
     parts = value.get("parts")
     if isinstance(parts, list):
@@ -34,12 +36,19 @@ def is_message(value: Any) -> bool:
 @shape_test
 def matches(value: Any) -> bool:
     messages = messages_of(value)
-    return is_message(value) or (bool(messages) and all(map(is_message, messages or ())))
+    return is_message(value) or (any(map(is_message, messages or ())) and all(map(_is_readable, messages or ())))
+
+
+@shape_test
+def _is_readable(value: Any) -> bool:
+    """Whether a value is a message, or one of version 4 with only a text."""
+    is_text = isinstance(value, Mapping) and value.get("role") in _ROLES and isinstance(value.get("content"), str)
+    return is_message(value) or (is_text and "tool_calls" not in value)
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
     if holds_messages(source, is_message, matches):
-        yield SourceConversation(items=read_items(source, source.values(), is_message, partial(_items, source)))
+        yield SourceConversation(items=read_items(source, source.values(), _is_readable, partial(_items, source)))
     else:
         yield from read_each(source, _is_conversation, partial(_conversation, source))
 
@@ -50,7 +59,7 @@ def _is_conversation(value: Any) -> bool:
 
 def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     values = map(Value, messages_of(value) or [], list_places(place))
-    items = read_items(source, values, is_message, partial(_items, source))
+    items = read_items(source, values, _is_readable, partial(_items, source))
     return SourceConversation(items=items, **(facts_of(value) if isinstance(value, Mapping) else {}))
 
 
@@ -67,11 +76,14 @@ def _items(source: Source, message: Mapping[str, Any], place: str) -> list[Sourc
 def _messages(source: Source, message: Mapping[str, Any], place: str) -> Iterator[Message]:
     parts = message.get("parts")
     if not isinstance(parts, list):
-        parts = [{"type": "text", "text": message.get("content") or ""}]
-        parts = [
-            {"type": "dynamic-tool", **_tool_part(invocation)} for invocation in message["toolInvocations"]
-        ] + parts
-    parts = [_with_named_tool(part) for part in parts]
+        tools = message.get("toolInvocations") or ()
+        parts = [{"type": "dynamic-tool", **_tool_part(invocation)} for invocation in tools]
+        if message.get("content") or not parts:
+            parts.append({"type": "text", "text": message.get("content") or ""})
+    parts = [_with_named_tool(part) for part in parts] + [
+        {"type": "file", "mediaType": file.get("contentType"), "url": file.get("url"), "filename": file.get("name")}
+        for file in message.get("experimental_attachments") or ()
+    ]
     if message["role"] == "system":
         yield system("\n".join(part["text"] for part in known_parts(source, parts, place, {"text"})))
     elif message["role"] == "user":
@@ -131,16 +143,23 @@ def _step_messages(step: list[Mapping[str, Any]]) -> Iterator[Message]:
             yield result(part.get("toolCallId"), part.get("output"))
         elif part.get("state") == "output-error":
             yield result(part.get("toolCallId"), str(part.get("errorText") or ""), is_error=True)
+        elif part.get("state") == "output-denied":
+            yield result(part.get("toolCallId"), "denied by the user", is_error=True)
 
 
 def _user_part(part: Mapping[str, Any]) -> dict[str, Any]:
     if part["type"] == "text":
         return {"type": "text", "text": str(part.get("text") or "")}
-    if part["type"] == "file" and str(part.get("mediaType")).startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": str(part.get("url"))}}
+    media_type, data = str(part.get("mediaType", part.get("mimeType"))), part.get("data")  # version 4: mimeType, data
+    if part["type"] == "file" and media_type.startswith("image/"):
+        return image(media_type, str(data)) if "url" not in part and data else image_at(str(part.get("url")))
     return {"type": "text", "text": json_text(dict(part))}
 
 
 FORMAT: Final = Format(
-    name="vercel-ui", title="UI messages of Vercel's AI SDK (JSON or JSONL)", matches=matches, read=read
+    name="vercel-ui",
+    title="UI messages of Vercel's AI SDK (JSON or JSONL)",
+    matches=matches,
+    read=read,
+    also_matches=lambda value, first: _is_readable(value),  # noqa: ARG005 - any file may have such messages
 )

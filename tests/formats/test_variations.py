@@ -1,0 +1,373 @@
+"""Files as other versions of the programs write them, and parts of files that the samples do not have."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minutebook import check
+from minutebook.agent.messages import usage_from
+from minutebook.formats import Source, SourceConversation, detect, formats, read
+from minutebook.formats.registry import with_messages
+from minutebook.record.message import call_ids, is_result, result_id, text_of
+from tests.formats.samples import ITEMS, TIME
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+PART = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+USER = {"role": "user", "content": "hello"}
+
+
+def lines(*values: Any) -> bytes:
+    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
+
+
+def read_one(value: Any, name: str) -> SourceConversation:
+    """The conversation of a file, which must be in the format of that name and understood completely."""
+    source = Source(value if isinstance(value, bytes) else json.dumps(value).encode())
+    assert detect(source).name == name
+    (conversation,) = read(source)
+    assert source.skipped == []
+    return conversation
+
+
+def database(path: Path, script: str) -> Path:
+    connection = sqlite3.connect(path)
+    connection.executescript(script)
+    connection.close()
+    return path
+
+
+@pytest.mark.parametrize("in_request", [False, True])
+def test_messages_of_vercel_version_4_may_have_only_a_text(*, in_request: bool) -> None:
+    tool = {"state": "result", "toolCallId": "c1", "toolName": "look", "args": {}, "result": "seen"}
+    file = {"name": "a.png", "contentType": "image/png", "url": "data:image/png;base64,AAAA"}
+    messages = [
+        {"id": "1", **USER, "experimental_attachments": [file]},
+        {"id": "2", "role": "assistant", "content": "", "toolInvocations": [tool]},
+        {"id": "3", "role": "assistant", "content": "done"},
+    ]
+    conversation = read_one({"id": "x", "messages": messages} if in_request else messages, "vercel-ui")
+
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
+    assert IMAGE in conversation.messages[0]["content"]
+
+
+def test_sessions_of_two_users_with_the_same_id_are_separate(tmp_path: Path) -> None:
+    path = database(
+        tmp_path / "adk.db",
+        """CREATE TABLE sessions(app_name TEXT, user_id TEXT, id TEXT, state TEXT, create_time TEXT, update_time TEXT);
+        CREATE TABLE events(id TEXT, app_name TEXT, user_id TEXT, session_id TEXT, author TEXT, timestamp TEXT, content TEXT,
+          usage_metadata TEXT);
+        INSERT INTO sessions VALUES ('app', 'ada', 's', '{}', '', ''), ('app', 'bob', 's', '{}', '', '');
+        INSERT INTO events VALUES
+          ('1', 'app', 'ada', 's', 'user', '2026-03-01', '{"role": "user", "parts": [{"text": "of ada"}]}', NULL),
+          ('2', 'app', 'bob', 's', 'user', '2026-03-01', '{"role": "user", "parts": [{"text": "of bob"}]}', NULL),
+          ('3', 'app', 'ada', 's', 'agent', '2026-03-01', '{"role": "model", "parts": [{"text": "hi ada"}]}',
+           '{"prompt_token_count": 3, "candidates_token_count": 4}');""",
+    )
+    ada, bob = read(path)
+
+    assert [text_of(message) for message in ada.messages] == ["of ada", "hi ada"]
+    assert [text_of(message) for message in bob.messages] == ["of bob"]
+    assert (usage_from(ada.items[1].usage).input_tokens, usage_from(ada.items[1].usage).output_tokens) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        ({"functionResponse": {"response": {"output": "seen"}}}, "seen"),
+        ("seen", "seen"),
+        ([{"functionResponse": {"response": {"output": "seen"}}}, PART], [{"type": "text", "text": "seen"}, IMAGE]),
+    ],
+)
+def test_contents_of_gemini_cli_may_be_a_text_a_part_or_a_list(result: Any, expected: Any) -> None:
+    tool = {"id": "c1", "name": "look", "args": {}, "status": "success", "timestamp": TIME, "result": result}
+    messages = [
+        {"id": "1", "timestamp": TIME, "type": "user", "content": {"text": "hello"}},
+        {"id": "2", "timestamp": TIME, "type": "gemini", "content": {"text": "I look."}, "toolCalls": [tool]},
+    ]
+    conversation = read_one({"sessionId": "s", "projectHash": "p", "messages": messages}, "gemini-cli")
+
+    assert text_of(conversation.messages[0]) == "hello"
+    assert conversation.messages[2]["content"] == expected
+    assert check(conversation.messages, provider=formats()["gemini-cli"].provider) == []
+
+
+def test_calls_without_ids_get_ids_of_their_own() -> None:
+    call = {"name": "look", "args": {}, "id": None, "type": "tool_call"}
+    conversation = read_one(
+        [
+            {"type": "human", "data": {"content": "hello"}},
+            {"type": "ai", "data": {"content": "", "tool_calls": [call, call]}},
+            {"type": "tool", "data": {"content": "one", "tool_call_id": None}},
+            {"type": "tool", "data": {"content": "two", "tool_call_id": None}},
+        ],
+        "langchain",
+    )
+
+    results = [result_id(message) for message in conversation.messages if is_result(message)]
+    assert results == call_ids(conversation.messages[1])
+    assert check(conversation.messages) == []
+
+
+@pytest.mark.parametrize("name", ["sharegpt", "langchain"])
+def test_a_changed_conversation_keeps_the_fields_that_chat_messages_do_not_have(name: str) -> None:
+    ai = {"content": "hi", "id": "a", "response_metadata": {"model_name": "m"}, "usage_metadata": {"input_tokens": 3}}
+    messages = [{"type": "human", "data": {"content": "hello", "name": "ada"}}, {"type": "ai", "data": ai}]
+    turns = [{"from": "human", "value": "hello", "weight": 1}, {"from": "gpt", "value": "hi", "loss": False}]
+    fields = {"id": "x", "source": "web", "system": "Be brief."} if name == "sharegpt" else {"id": "x", "meta": 5}
+    list_name, values = ("conversations", turns) if name == "sharegpt" else ("messages", messages)
+    conversation = read_one({**fields, list_name: values}, name)
+
+    assert with_messages(conversation, conversation.items) == {**fields, list_name: values}
+    assert with_messages(conversation, conversation.items[:-1]) == {**fields, list_name: values[:-1]}
+
+
+def test_a_changed_anthropic_request_keeps_the_fields_of_its_messages() -> None:
+    request = {
+        "model": "claude-opus-4-6",
+        "system": "Be brief.",
+        "messages": [
+            {**USER, "id": "m1"},
+            {"role": "assistant", "content": [{"type": "text", "text": "hi"}], "id": "m2", "unknown": [1]},
+        ],
+    }
+    conversation = read_one(request, "anthropic")
+
+    assert with_messages(conversation, conversation.items) == request
+
+
+def test_images_in_results_of_langchain_are_images() -> None:
+    call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
+    conversation = read_one(
+        [
+            {"type": "human", "data": {"content": "hello"}},
+            {
+                "type": "ai",
+                "data": {"content": [{"type": "thinking", "thinking": "hm"}, call], "tool_calls": [call]},
+            },
+            {"type": "tool", "data": {"content": [{"type": "text", "text": "seen"}, IMAGE], "tool_call_id": "c1"}},
+            {"type": "ai", "data": {"content": [{"type": "image", "base64": "AAAA", "mime_type": "image/png"}]}},
+        ],
+        "langchain",
+    )
+
+    _, answer, result, last = conversation.messages
+    assert (answer["content"], answer["reasoning_content"]) == (None, "hm")
+    assert result["content"] == [{"type": "text", "text": "seen"}, IMAGE]
+    assert last["content"] == [IMAGE]
+
+
+@pytest.mark.parametrize("uses_items", [False, True])
+def test_steps_of_mini_swe_agent_have_times_usage_and_an_exit(*, uses_items: bool) -> None:
+    chat_usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    extra = {"timestamp": 1772359200.5, "response": {"model": "m", "usage": chat_usage}}
+    function = {"name": "bash", "arguments": "{}"}
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+    steps: list[dict[str, Any]] = [{**call, "extra": extra}, {"role": "tool", "tool_call_id": "c1", "content": "out"}]
+    if uses_items:
+        item = {"type": "function_call", "call_id": "c1", **function}
+        usage = {"input_tokens": 5, "output_tokens": 2}
+        response = {"object": "response", "output": [item], "model": "m", "usage": usage}
+        steps = [{**response, "extra": extra}, {"type": "function_call_output", "call_id": "c1", "output": "out"}]
+    info = {"exit_status": "Submitted", "model_stats": {"api_calls": 1}}
+    conversation = read_one(
+        {"info": info, "messages": [USER, *steps, {"role": "exit", "content": "diff"}]}, "swe-agent"
+    )
+
+    answer = conversation.items[1]
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool"]
+    assert (answer.model, usage_from(answer.usage).input_tokens) == ("m", 5)
+    assert answer.at is not None
+    assert check(conversation.messages) == []
+
+
+def test_events_of_openhands_have_images_models_usage_and_the_original_arguments() -> None:
+    usage = {"prompt_tokens": 50, "completion_tokens": 4}
+    call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+    response = {"id": "r1", "model": "m", "usage": usage, "choices": [{"message": {"tool_calls": [call]}}]}
+    metadata = {"function_name": "bash", "tool_call_id": "c1", "model_response": response}
+    urls = [IMAGE["image_url"]["url"]]  # type: ignore[index]
+    conversation = read_one(
+        [
+            {"id": 1, "source": "user", "action": "message", "args": {"content": "look", "image_urls": urls}},
+            {"id": 2, "source": "agent", "action": "run", "args": {"hidden": False}, "tool_call_metadata": metadata},
+            {"id": 3, "source": "agent", "observation": "run", "content": "a", "tool_call_metadata": metadata},
+        ],
+        "openhands",
+    )
+
+    assert IMAGE in conversation.messages[0]["content"]
+    assert conversation.messages[1]["tool_calls"] == [call]
+    assert [(item.model, item.usage) for item in conversation.items] == [(None, None), ("m", usage), (None, None)]
+
+
+def test_a_claude_ai_export_with_parents_has_branches() -> None:
+    def message(name: str, parent: str, sender: str) -> dict[str, Any]:
+        return {"uuid": name, "parent_message_uuid": parent, "sender": sender, "text": name}
+
+    messages = [message("q", "0", "human"), message("old", "q", "assistant"), message("new", "q", "assistant")]
+    current, branch = read(json.dumps([{"uuid": "c", "chat_messages": messages}]).encode())
+
+    assert [text_of(each) for each in current.messages] == ["q", "new"]
+    assert [text_of(each) for each in branch.messages] == ["q", "old"]
+    assert (current.id, branch.id, branch.branch_of) == ("c", "c.old", "c")
+
+
+def test_contents_of_chatgpt_keep_all_their_texts() -> None:
+    contents = [
+        {"content_type": "user_editable_context", "user_profile": "A profile", "user_instructions": "Be brief."},
+        {"content_type": "tether_quote", "title": "A page", "url": "http://a", "text": "quoted"},
+        {"content_type": "multimodal_text", "parts": [{"content_type": "audio_transcription", "text": "spoken"}]},
+    ]
+    names = ["root", "a", "b", "c"]
+    messages = [None, *({"author": {"role": "user"}, "content": content} for content in contents)]
+    mapping = {
+        name: {"parent": None if index == 0 else names[index - 1], "message": messages[index]}
+        for index, name in enumerate(names)
+    }
+    conversation = read_one([{"id": "x", "mapping": mapping, "current_node": "c"}], "chatgpt")
+
+    texts = ["A profile\nBe brief.", "A page\nhttp://a\nquoted", "spoken"]
+    assert [text_of(message) for message in conversation.messages] == texts
+
+
+def test_one_damaged_row_does_not_stop_a_session_of_openai_agents(tmp_path: Path) -> None:
+    rows = [USER, {"__enc__": 1}, ITEMS[-1]]
+    path = database(
+        tmp_path / "agents.db",
+        "CREATE TABLE agent_sessions(session_id TEXT, created_at TEXT);"
+        "CREATE TABLE agent_messages(id INTEGER PRIMARY KEY, session_id TEXT, message_data TEXT, created_at TEXT);"
+        "INSERT INTO agent_sessions VALUES ('s', '2026-03-01');"
+        + "".join(
+            f"INSERT INTO agent_messages VALUES ({index}, 's', '{json.dumps(row)}', '2026-03-01 10:00:0{index}');"
+            for index, row in enumerate(rows)
+        ),
+    )
+    source = Source(path)
+    (conversation,) = read(source)
+
+    assert [item.place for item in conversation.items] == ["agent_messages 0", "agent_messages 2"]
+    assert [part.place for part in source.skipped] == ["agent_messages 1"]
+    assert conversation.items[1].at is not None
+    assert conversation.items[1].at.second == 2
+
+
+def test_responses_of_llm_without_a_conversation_are_read(tmp_path: Path) -> None:
+    path = database(
+        tmp_path / "logs.db",
+        """CREATE TABLE conversations(id TEXT, name TEXT, model TEXT);
+        CREATE TABLE responses(id TEXT, model TEXT, prompt TEXT, system TEXT, response TEXT, conversation_id TEXT,
+          datetime_utc TEXT, input_tokens INTEGER, output_tokens INTEGER, token_details TEXT);
+        INSERT INTO conversations VALUES ('c', 'named', 'm');
+        INSERT INTO responses VALUES ('1', 'm', 'q', 'Be brief.', 'a', 'c', '2026-03-01', 3, 1, '{"prompt_tokens_details": {"cached_tokens": 2}}'),
+          ('2', 'm', 'q2', 'Be long.', 'a2', 'c', '2026-03-01', 3, 1, NULL),
+          ('3', 'm', 'alone', NULL, 'a3', NULL, '2026-03-01', 3, 1, NULL);""",
+    )
+    source = Source(path)
+    named, alone = read(source)
+
+    assert usage_from(named.items[2].usage).cached_tokens == 2
+    assert [text_of(message) for message in alone.messages] == ["alone", "a3"]
+    assert [str(part) for part in source.skipped] == ["response 2, system: is not that of the first request"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        (
+            "langchain",
+            [{"type": "ai", "data": {"content": "a", "usage_metadata": {"input_tokens": 5, "output_tokens": 1, "input_token_details": {"cache_read": 3}}}}],
+            (5, 3),
+        ),
+        (
+            "pydantic-ai",
+            [{"kind": "response", "parts": [], "usage": {"request_tokens": 5, "response_tokens": 1, "cache_read_tokens": 3}}],
+            (5, 3),
+        ),
+        (
+            "bedrock",
+            {"output": {"message": {"role": "assistant", "content": [{"text": "a"}]}}, "stopReason": "end_turn", "usage": {"inputTokens": 2, "outputTokens": 1, "cacheReadInputTokens": 3}},
+            (5, 3),
+        ),
+        (
+            "openai-responses",
+            {"custom_id": "x", "response": {"body": {"object": "response", "output": ITEMS[-1:], "usage": {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 3}}}}},
+            (5, 3),
+        ),
+        (
+            "anthropic",
+            {"custom_id": "x", "result": {"type": "succeeded", "message": {"type": "message", "role": "assistant", "stop_reason": "end_turn", "content": [{"type": "text", "text": "a"}], "usage": {"input_tokens": 2, "cache_read_input_tokens": 3}}}},
+            (5, 3),
+        ),
+    ],
+)  # fmt: skip
+def test_the_usage_of_a_response_is_understood(name: str, value: Any, expected: tuple[int, int]) -> None:
+    usage = usage_from(read_one(value, name).items[-1].usage)
+
+    assert (usage.input_tokens, usage.cached_tokens) == expected
+
+
+def test_requests_in_a_batch_of_the_responses_api_are_written_back() -> None:
+    request = {"custom_id": "x", "method": "POST", "url": "/v1/responses", "body": {"model": "m", "input": ITEMS}}
+    conversation = read_one(lines(request, {**request, "custom_id": "y"})[: len(lines(request))], "openai-responses")
+
+    assert conversation.id == "x"
+    assert with_messages(conversation, conversation.items) == request
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gemini", {"contents": [{"role": "user", "parts": [{"text": "q"}]}, {"role": "model", "parts": [{"new": 1}]}]}),
+        ("bedrock", {"messages": [{"role": "user", "content": [{"text": "q"}]}, {"role": "assistant", "content": [{"new": 1}]}]}),
+        ("openai-responses", {"input": [{"role": "user", "content": [{"type": "input_text", "text": "q"}, {"type": "input_audio", "input_audio": {}}]}]}),
+    ],
+)  # fmt: skip
+def test_a_request_with_an_unknown_part_has_its_format(name: str, value: Any) -> None:
+    read_one(value, name)
+
+
+def test_the_first_line_of_an_old_codex_session_decides_its_format() -> None:
+    conversation = read_one(lines({"id": "s", "timestamp": TIME, "instructions": "Be brief."}, *ITEMS), "codex")
+
+    assert (conversation.id, text_of(conversation.messages[0])) == ("s", "Be brief.")
+
+
+def test_items_after_the_lines_of_a_codex_session_are_reported() -> None:
+    header = {"timestamp": TIME, "type": "session_meta", "payload": {"id": "s"}}
+    source = Source(lines(header, {"timestamp": TIME, "type": "response_item", "payload": ITEMS[0]}, *ITEMS))
+
+    assert sum(len(each.items) for each in read(source, "codex")) == 1
+    assert len(source.skipped) == len(ITEMS)
+
+
+def test_turns_that_codex_has_rolled_back_are_a_branch() -> None:
+    def line(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+        return {"timestamp": TIME, "type": kind, "payload": payload}
+
+    def turn(text: str) -> list[dict[str, Any]]:
+        return [
+            line("response_item", {"role": role, "type": "message", "content": text}) for role in ("user", "assistant")
+        ]
+
+    rollback = line("event_msg", {"type": "thread_rolled_back", "num_turns": 1})
+    session = [line("session_meta", {"id": "s"}), *turn("one"), *turn("wrong"), rollback, *turn("right")]
+    current, branch = read(lines(*session))
+
+    assert [text_of(message) for message in current.messages] == ["one", "one", "right", "right"]
+    assert [text_of(message) for message in branch.messages] == ["one", "one", "wrong", "wrong"]
+    assert (branch.id, branch.branch_of) == ("s.1", "s")
+
+
+def test_an_answer_of_aider_may_have_quotes_and_code_with_headings() -> None:
+    answer = "See:\n\n> a quote\n\n```\n#### not the user\n> not the program\n```"
+    text = (
+        f"# aider chat started at 2026-03-01 10:00:00\n\n> Aider v0.80.0  \n\n#### first  \n#### second  \n\n{answer}\n\n> Tokens: 10  \n"
+        "\n#### next  \n\ndone\n"
+    )
+    conversation = read_one(text.encode(), "aider")
+
+    assert [text_of(message) for message in conversation.messages] == ["first\nsecond", answer, "next", "done"]

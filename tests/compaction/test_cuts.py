@@ -1,6 +1,7 @@
 """Folds of a strategy and cuts of a history manager are one account."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from minutebook import (
     CannotFit,
     CompactionManager,
     Fold,
+    HistoryStrategy,
     ModelInfo,
     SlidingWindowManager,
     TokenBudgetManager,
@@ -63,6 +65,39 @@ async def check_folds_and_cuts(strategy, chat, manager):
             # The marker of a truncation names the number of messages that it replaces, so it may be a few tokens longer.
             assert after.tokens <= before.tokens + 16
             assert set(after.curated.origins) <= {*before.curated.origins, None}
+
+
+def test_a_cut_keeps_the_summaries_of_folds_that_were_read_from_a_store_again():
+    record = Transcript(
+        [{"role": role, "content": f"{role} {'x ' * 40}"} for _ in range(12) for role in ("user", "assistant")]
+    )
+    summary = {"role": "user", "content": "Summary.", "kind": "summary"}
+    fold = Fold.over(range(12), shown=summary, reason="12 messages summarized", id="f")
+    view_of(record, folds=[fold])
+    same_fold = replace(fold, shown=(dict(summary),))
+    model = ModelInfo("m", max_input_tokens=4_000)
+    compactor = CompactionManager(NoFolds(), model, folds=[same_fold], manager=LastEight())
+
+    assert asyncio.run(compactor.check_and_apply(record))
+
+    assert view_of(record, folds=compactor.folds).messages[0]["content"] == "Summary."
+
+
+class NoFolds(HistoryStrategy):
+    """Is always due, so that the history manager's cuts become folds."""
+
+    def should_trigger(self, history):
+        return True
+
+    async def apply(self, history, summarizer):
+        return []
+
+
+class LastEight:
+    """Keeps the first message, which is the summary, and the last eight."""
+
+    def curate(self, messages, *, session):
+        return [messages[0], *messages[-8:]]
 
 
 def test_a_message_is_not_explained_by_a_fold_whose_summary_was_dropped():

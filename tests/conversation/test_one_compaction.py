@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from minutebook import (
+    AsyncConversation,
     CannotFit,
     CompactionManager,
     Conversation,
@@ -12,6 +13,7 @@ from minutebook import (
     MemoryStore,
     Transcript,
     TurnStrategy,
+    TurnWindowManager,
     counter_for,
     model_info,
     view_of,
@@ -174,3 +176,20 @@ def test_compact_neither_enlarges_the_view_nor_brings_back_a_message(seed, strat
         assert len(before.curated) < before.length
         assert after.tokens <= before.tokens
         assert {*after.curated.origins} <= {*before.curated.origins, None}
+
+
+def test_a_pinned_message_that_a_fold_shows_stays_in_views_after_the_conversation_is_read_again():
+    async def run():
+        async with MemoryStore() as store:
+            chat = AsyncConversation("pins", store=store, system="You help.")
+            await chat.append(*(message for turn in TURNS for message in turn))
+            await chat.pin(3)
+            await chat.compact("turns")
+            pinned = chat[3]["content"]
+
+            again = AsyncConversation("pins", store=store, manager=TurnWindowManager(1))
+            loaded = await store.load("pins", folded=True)
+            views = [await again.view(), await again.view(), view_of(loaded.transcript(), TurnWindowManager(1))]
+            return [pinned in [message["content"] for message in view.messages] for view in views]
+
+    assert asyncio.run(run()) == [True, True, True]

@@ -121,6 +121,15 @@ def test_changed_messages_are_matched_in_order_whatever_their_texts():
     assert [line.reason for line in explain(chat, view).lines] == [f"number {index}" for index in range(4)]
 
 
+def test_a_changed_message_with_the_text_of_an_earlier_message_is_not_its_duplicate():
+    record = [
+        {"role": role, "content": text} for text in ("[image]", "second", "third") for role in ("user", "assistant")
+    ]
+    view = [*record[:2], Changed({"role": "user", "content": "[image]"}, because="an old image"), *record[3:]]
+
+    assert [line.reason for line in explain(record, view).lines] == ["", "", "an old image", "", "", ""]
+
+
 def test_changed_is_a_message_that_can_be_copied():
     changed = Changed({"role": "user", "content": "hi"}, because="shortened")
 

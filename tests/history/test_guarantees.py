@@ -283,3 +283,23 @@ def test_parallel_calls_with_the_same_id_are_cut_like_others():
 
     assert is_valid(view.curated)
     assert view.tokens <= 100
+
+
+@pytest.mark.parametrize("max_tokens", range(40, 160, 5))
+def test_a_message_that_a_repair_adds_counts_towards_the_limit(max_tokens):
+    calls = [{"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}]
+    messages = [
+        *({"role": role, "content": "earlier " * 20} for role in ("user", "assistant") * 3),
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c", "content": "line " * 300},
+        {"role": "assistant", "content": "Done. " * 5},
+        {"role": "user", "content": "Thanks. " * 5},
+    ]
+
+    try:
+        view = view_of(messages, SlidingWindowManager(4), provider="anthropic", max_tokens=max_tokens)
+    except CannotFit:
+        return
+
+    assert view.tokens <= max_tokens
+    assert check(view.curated, provider="anthropic") == []

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import check
+from minutebook import SlidingWindowManager, check, view_of
 from minutebook.errors import InvalidMessage
+from minutebook.history import ToolStripper
 from minutebook.record.finding import FindingKind, errors
+from minutebook.testing.provider.responses import responses_problem
 from minutebook.wire import entry_from_json, entry_to_json, entry_to_provider_message, provider_message_to_entry
 from minutebook.wire.responses import ITEMS_KEY, items_to_messages, message_to_items
 from minutebook.wire.write import without_own_keys
@@ -215,3 +217,44 @@ def test_the_error_for_an_invalid_item_names_field_and_index(item, path):
         items_to_messages([{"role": "user", "content": "x"}, item])
 
     assert (caught.value.path, caught.value.index) == (path, 1)
+
+
+def test_the_result_of_a_custom_call_is_found_by_the_newest_call_with_its_id():
+    custom = {"id": "c1", "type": "custom", "custom": {"name": "shell", "input": "ls"}}
+    function = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
+    messages = [{"role": "user", "content": "Go."}]
+    for call in (function, custom, function):
+        messages += [{"role": "assistant", "content": None, "tool_calls": [call]}, result]
+
+    items = view_of(messages).responses()["input"]
+
+    outputs = [item["type"] for item in items if item.get("type", "").endswith("_output")]
+    assert outputs == ["function_call_output", "custom_tool_call_output", "function_call_output"]
+
+
+def client_calls(number):
+    """An exchange with a function call and a call that chat completions do not have. Its output is in the next message."""
+    return [
+        {"type": "function_call", "call_id": f"f{number}", "name": "read", "arguments": "{}"},
+        {"type": "shell_call", "id": f"s{number}", "call_id": f"s{number}", "action": {"commands": ["ls"]}},
+        {"type": "function_call_output", "call_id": f"f{number}", "output": "read"},
+        {"type": "shell_call_output", "call_id": f"s{number}", "output": [{"stdout": "a", "stderr": ""}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": f"Done {number}."}]},
+    ]
+
+
+@pytest.mark.parametrize("manager", [SlidingWindowManager(4), SlidingWindowManager(6), ToolStripper(preserve_turns=0)])
+def test_a_client_call_and_its_output_are_sent_together_or_not_at_all(manager):
+    items = [{"role": "user", "content": "Go."}, *(item for number in range(4) for item in client_calls(number))]
+
+    assert view_of(items).responses()["input"] == items
+    assert responses_problem({"model": "m", "input": view_of(items, manager).responses()["input"]}) is None
+
+
+def test_the_loopback_provider_rejects_a_client_call_without_its_output():
+    items = client_calls(0)
+
+    assert responses_problem({"model": "m", "input": items}) is None
+    for missing in (1, 3):
+        assert responses_problem({"model": "m", "input": [*items[:missing], *items[missing + 1 :]]}) is not None

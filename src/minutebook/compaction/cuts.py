@@ -8,7 +8,7 @@ from minutebook.errors import CannotFit
 from minutebook.history.compose import curated_view
 from minutebook.history.curation import Curated
 from minutebook.history.protocol import NO_CONTEXT, HistoryManager, SessionProtocol
-from minutebook.record.fold import Fold
+from minutebook.record.fold import Fold, record_with_folds
 
 
 def view_with_cuts(
@@ -32,8 +32,9 @@ def view_with_cuts(
 def cut_folds(history: CompactionInput, view: Curated, added: Sequence[Fold] = ()) -> list[Fold]:
     """Folds after which the conversation has only the messages of the view and those that the folds `added` show."""
     history_with_added = history.with_folds(added)
-    active_ids = set(map(id, history_with_added.active_folds))
-    earlier_folds = [fold for fold in history.active_folds if id(fold) in active_ids]
+    remaining = set(history_with_added.active_folds)
+    # The view has the messages of exactly these fold objects, also if equal folds were read from a store since then.
+    earlier_folds = [fold for fold in record_with_folds(history.record, history.folds).folds if fold in remaining]
     return [*_cut_exchanges(history_with_added, view), *_cut_messages_of_folds(earlier_folds, view)]
 
 

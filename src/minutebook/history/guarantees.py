@@ -12,7 +12,7 @@ from typing import Final
 from minutebook.errors import GuaranteeViolated
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import managers_in
-from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
+from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote, tokens_of_view
 from minutebook.history.incremental import ContextualManager, PreservedMessages, last_exchange
 from minutebook.history.origins import curated_of
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, Guarantee, HistoryManager, Violation
@@ -242,9 +242,15 @@ class _GuardedView:
         if transcript.tokens <= max_tokens:
             return
         self._report(Guarantee.FITS, f"{transcript.tokens:,} tokens, more than the maximum of {max_tokens:,}")
-        shorter = TokenBudgetManager(max_tokens, counter=self.record.counter).curate(transcript, context=self.context)
-        self.view = Curated(shorter, shorter.origins, (*self.view.note_chains, *shorter.note_chains))
-        self.make_valid()
+        violations, note_chains, limit = [*self.violations], self.view.note_chains, max_tokens
+        excess = 1
+        while excess > 0:  # a repair of the shorter view may add a message, so that less fits
+            shorter = TokenBudgetManager(limit, counter=self.record.counter).curate(transcript, context=self.context)
+            self.violations = [*violations]
+            self.view = Curated(shorter, shorter.origins, (*note_chains, *shorter.note_chains))
+            self.make_valid()
+            excess = tokens_of_view(self.record, self.view) - max_tokens
+            limit = max(1, limit - excess)
 
     def _required(self) -> dict[int, str]:
         """Index of each message that `Guarantee.KEEPS` is about → its description in a violation."""

@@ -47,7 +47,8 @@ def origins(record: Sequence[Message], view: Sequence[Message]) -> Sequence[int 
     for message in view:
         match: int | None = by_identity.get(id(message))
         if match is None or match in matched:
-            exact = exact_matches.get(_exact_key(message), ())
+            # Several changed messages may have the same text, which is also that of an earlier fold of such a message.
+            exact = () if isinstance(message, Changed) else exact_matches.get(_exact_key(message), ())
             match = _next_match(exact, last_match, matched)
             if match is None and exact:
                 result.append(exact[-1])

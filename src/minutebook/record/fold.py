@@ -95,6 +95,8 @@ class FoldedRecord:
     transcript: Transcript
     hidden: Mapping[int, Fold]
     """Index of each message that is not shown → the fold that replaces it."""
+    folds: Sequence[Fold] = ()
+    """The active folds. The transcript has the message objects of these."""
 
 
 def record_with_folds(record: Transcript, folds: Sequence[Fold]) -> FoldedRecord:
@@ -117,20 +119,19 @@ class _FoldApplier:
         messages: list[Message] = []
         origins: list[int | None] = []
         stop = 0
+        pinned_indexes: list[int] = []
         for fold in active:
-            messages += [*record[stop : fold.start], *fold.shown]
+            messages += record[stop : fold.start]
+            pinned_indexes += (len(messages) + offset for offset in pinned_offsets(fold, record.pins))
+            messages += fold.shown
             origins += [*range(stop, fold.start), *([None] * len(fold.shown))]
             stop = fold.stop
         self._record = record
         self._next_index = stop
-        self._folded = FoldedRecord(record.derive(messages, origins), HiddenMessages(active))
+        self._folded = FoldedRecord(record.derive(messages, origins), HiddenMessages(active), active)
         set_system_prompts(self._folded.transcript, active, record.system_prompt_count)
-        # `derive` copies pins by origin, and shown messages have none. A fold may show a pinned message of its range
-        # unchanged: that one is pinned here.
-        pinned_objects = {id(record[index]) for pin in record.pins for index in record.exchange_of(pin)}
-        for index, origin in enumerate(origins if pinned_objects else ()):
-            if origin is None and id(messages[index]) in pinned_objects:
-                self._folded.transcript.pin(index)
+        for index in pinned_indexes:  # `derive` copies pins by origin, and shown messages have none
+            self._folded.transcript.pin(index)
 
     def current(self) -> FoldedRecord:
         """The folded record, with the messages that were appended to the record since the last call."""
@@ -138,6 +139,16 @@ class _FoldApplier:
             self._folded.transcript.append_from(self._next_index, message)
             self._next_index += 1
         return self._folded
+
+
+def pinned_offsets(fold: Fold, pins: Iterable[int]) -> list[int]:
+    """The indexes of the messages in `fold.shown` that are pinned.
+
+    If a message of the fold's range is pinned, the fold shows its exchange unchanged. Summaries and markers have a kind.
+    """
+    if not any(fold.start <= pin < fold.stop for pin in pins):
+        return []
+    return [offset for offset, message in enumerate(fold.shown) if not has_fold_kind(message)]
 
 
 def set_system_prompts(transcript: Transcript, folds: Iterable[Fold], leading: int) -> None:

@@ -26,7 +26,7 @@ from minutebook.errors import (
     require_type,
 )
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.fold import Fold, set_system_prompts
+from minutebook.record.fold import Fold, pinned_offsets, set_system_prompts
 from minutebook.record.message import FrozenDict, Message, frozen_copy
 from minutebook.record.transcript import Transcript
 from minutebook.store.codec import is_storable, json_from_bytes, json_to_bytes, microseconds, moment
@@ -143,8 +143,9 @@ class LoadedConversation:
         shown = self.shown()
         transcript = Transcript.of([message for _, message in shown], counter=counter)
         set_system_prompts(transcript, self.folds, self.conversation.lead)
-        for index, (position, _) in enumerate(shown):
-            if position in self.pins:
+        pinned_messages = {id(fold.shown[offset]) for fold in self.folds for offset in pinned_offsets(fold, self.pins)}
+        for index, (position, message) in enumerate(shown):
+            if position in self.pins or (position is None and id(message) in pinned_messages):
                 transcript.pin(index)
         return transcript
 

@@ -1,6 +1,6 @@
 """Chat messages of a view as a client's keyword arguments, without the keys that only minutebook reads."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from minutebook.record.message import Message, has_fold_kind, is_result, leading_system_count, result_id, text_of
@@ -16,6 +16,11 @@ FORMAT_KEYS: Final = frozenset({BLOCKS_KEY, PATCH_KEY, START_KEY, PROMPT_DIGEST_
 format that it came in."""
 _OWN_KEYS: Final = FORMAT_KEYS | {"is_error", "interrupted"}
 """Message keys that only minutebook reads. OpenAI rejects messages with unknown keys."""
+
+_CLIENT_CALLS: Final = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
+"""Types of items of calls that the client executes, and that chat completions do not have."""
+_OUTPUT: Final = "_output"
+"""The type of an output is the type of its call with this suffix."""
 
 
 def openai_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
@@ -49,24 +54,43 @@ def responses_arguments(messages: Sequence[Message]) -> dict[str, Any]:
     """`input`, and `instructions` if there is a system message, for `client.responses.create`."""
     leading = leading_system_count(messages)
     instructions = "\n\n".join(map(text_of, messages[:leading]))
-    custom_ids = {
-        str(call.get("id"))
-        for message in messages[leading:]
-        for call in message.get("tool_calls") or ()
-        if isinstance(call.get("custom"), Mapping)
-    }
-    items = [item for message in messages[leading:] for item in _items(message, custom_ids)]
+    items: list[Mapping[str, Any]] = []
+    is_custom: dict[str, bool] = {}  # the newest call with an id counts: a later one may have the same id
+    for message in messages[leading:]:
+        calls = message.get("tool_calls") or ()
+        is_custom.update((str(call.get("id")), isinstance(call.get("custom"), Mapping)) for call in calls)
+        items += _items(message, answers_custom_call=is_result(message) and is_custom.get(result_id(message), False))
+    items = _with_pairs_only(items)
     copy: dict[str, Any] = encodable_copy({"input": items, **({"instructions": instructions} if instructions else {})})
     return copy
 
 
-def _items(message: Message, custom_ids: Collection[str]) -> list[dict[str, Any]]:
+def _with_pairs_only(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The items without client calls whose output was cut, and without outputs whose call was cut.
+
+    A chat message cannot express these items, so they are stored with a message next to them, and a manager may leave out
+    one of the two messages.
+    """
+    calls = {item["call_id"] for item in items if item.get("type") in _CLIENT_CALLS and "call_id" in item}
+    outputs = {item.get("call_id", item.get("id")) for item in items if str(item.get("type")).endswith(_OUTPUT)}
+
+    def is_paired(item: Mapping[str, Any]) -> bool:
+        kind = str(item.get("type"))
+        if kind in _CLIENT_CALLS:
+            return item.get("call_id") in outputs
+        return kind.removesuffix(_OUTPUT) not in _CLIENT_CALLS or item.get("call_id", item.get("id")) in calls
+
+    return list(filter(is_paired, items))
+
+
+def _items(message: Message, *, answers_custom_call: bool) -> list[dict[str, Any]]:
     """The items of a message. A chat message with only a role and a text is also a valid item, so it is not changed."""
     chat_message = without_own_keys(message)
     has_only_text = chat_message.keys() == {"role", "content"} and isinstance(chat_message["content"], str)
     if has_only_text and ITEMS_KEY not in message:
         return [dict(chat_message)]
     items = message_to_items(message)
-    if is_result(message) and result_id(message) in custom_ids:  # a chat result does not have the type of its call
-        return [{**item, "type": "custom_tool_call_output"} if "output" in item else item for item in items]
+    if answers_custom_call:  # a chat result does not have the type of its call
+        new_type = {"type": "custom_tool_call_output"}
+        return [{**item, **new_type} if item.get("type") == "function_call_output" else item for item in items]
     return items

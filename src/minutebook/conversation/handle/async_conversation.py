@@ -370,7 +370,10 @@ class AsyncConversation(ConversationCalls):
             yield self
 
     async def pin(self, position: int) -> None:
-        """Include this message, with its exchange, in every view."""
+        """Include this message, with its exchange, in every view.
+
+        A message that a fold already hides stays hidden until the fold is undone or replaced.
+        """
         await self._open_locked()
         await self.store.pin(self.id, self._require_position(position))
 

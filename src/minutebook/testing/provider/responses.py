@@ -54,6 +54,9 @@ HOSTED_ITEMS: Final = frozenset(
     }
 )
 """Types of items that are not checked."""
+CLIENT_CALLS: Final = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
+"""Types of calls of which only the pairing with their outputs is checked."""
+CALL_TYPES: Final = CLIENT_CALLS | {"function_call", "custom_tool_call"}
 OUTPUT_SUFFIX: Final = "_output"
 
 
@@ -85,10 +88,10 @@ def _item_problem(item: Any, path: str) -> ScriptedFailure | None:
     if not isinstance(item, Mapping):
         return invalid_parameter(f"'{path}' must be an object", path, "invalid_type")
     kind = type_of(item)
-    if kind in HOSTED_ITEMS:
+    if kind in HOSTED_ITEMS or kind.removesuffix(OUTPUT_SUFFIX) in CLIENT_CALLS:
         return None
     if kind not in ITEM_FIELDS:
-        supported = sorted({*ITEM_FIELDS, *HOSTED_ITEMS})
+        supported = sorted({*ITEM_FIELDS, *HOSTED_ITEMS, *CLIENT_CALLS})
         return invalid_parameter(f"'{kind}' is none of {supported}", f"{path}.type", "invalid_value")
     fields = ITEM_FIELDS[kind]
     if problem := unknown_key(item, {"type", "id", "status", *fields}, path):
@@ -126,13 +129,14 @@ def _pairing_problem(items: Sequence[Mapping[str, Any]]) -> ScriptedFailure | No
     open_calls: dict[str, str] = {}
     for item in items:
         kind = type_of(item)
-        if kind in {"function_call", "custom_tool_call"}:
+        if kind in CALL_TYPES:
             open_calls[item["call_id"]] = kind
-        elif kind.endswith(OUTPUT_SUFFIX) and kind in ITEM_FIELDS:
-            if open_calls.get(item["call_id"]) != kind.removesuffix(OUTPUT_SUFFIX):
-                problem = f"No tool call found for {kind.replace('_', ' ')} with call_id {item['call_id']}."
+        elif kind.removesuffix(OUTPUT_SUFFIX) in CALL_TYPES:
+            call_id = item.get("call_id", item.get("id"))  # a local shell output may have the call's id under `id`
+            if open_calls.get(call_id) != kind.removesuffix(OUTPUT_SUFFIX):
+                problem = f"No tool call found for {kind.replace('_', ' ')} with call_id {call_id}."
                 return ScriptedFailure(400, problem, param="input")
-            del open_calls[item["call_id"]]
+            del open_calls[call_id]
     for call_id, kind in open_calls.items():
         return ScriptedFailure(400, f"No tool output found for {kind.replace('_', ' ')} {call_id}.", param="input")
     return None

@@ -47,6 +47,23 @@ def test_prints_a_row_per_policy_and_writes_a_page(chat: Path, tmp_path: Path) -
     assert "<svg" in page.read_text()
 
 
+def test_a_page_that_cannot_be_written_is_reported_before_the_replay(chat: Path, tmp_path: Path) -> None:
+    progress = tmp_path / "progress.jsonl"
+    result = lab(chat, "--html", tmp_path / "none" / "report.html", "--resume", progress, "--jobs", "1")
+
+    assert result.exit_code == 3
+    assert not progress.exists()
+
+
+def test_a_long_name_of_a_policy_does_not_cut_figures(chat: Path) -> None:
+    policy = "token_budget:target=0.15,names=0.03,keep_results=3,trigger=0.9"
+    result = lab(chat, "--model", "gpt-4o", "--policy", policy, "--jobs", "1")
+
+    assert result.exit_code == 0, result.output
+    assert "100.0%" in result.output
+    assert "…" not in result.output
+
+
 def test_run_is_the_default_command(chat: Path) -> None:
     options = ("--policy", "token_budget", "--jobs", "1", "--json")
     short, long, options_first = lab(chat, *options), lab("run", chat, *options), lab(*options, chat)

@@ -74,6 +74,11 @@ def test_an_error_in_a_python_file_is_reported_with_its_line(code: str, problem:
         file_policies(str(file))
 
 
+def test_a_function_that_returns_no_manager_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="returns a history manager"):
+        replay_session(session(), lambda _: None, 4_000)  # type: ignore[arg-type, return-value]
+
+
 def test_a_library_that_is_not_installed_is_named_with_the_command_that_installs_it() -> None:
     with pytest.raises(MissingPeer, match="pip install strands-agents"):
         peer_policies("strands")

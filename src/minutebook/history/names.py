@@ -17,11 +17,13 @@ from minutebook.record.message import Message, is_result, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.tokens import TokenCounter
 
-NAME: Final = re.compile(
-    r"(?:[\w.-]+/)+[\w.-]+|\b[\w-]+\.(?:py|ts|js|go|rs|json|md|yaml|yml|toml|sql|sh|txt)\b|\b[A-Z0-9]{6,}\b"
-    r"|\b[0-9a-f]{8,}\b|\b\d{4,}\b|[\w.+-]+@[\w-]+\.\w+|\b[a-z]+(?:_[a-z0-9]+)+\b|\b[a-z]+[A-Z]\w+\b"
+_NAME_WITHOUT_SLASH: Final = re.compile(
+    r"\b[\w-]+\.(?:py|ts|js|go|rs|json|md|yaml|yml|toml|sql|sh|txt)\b|\b[A-Z0-9]{6,}\b|\b[0-9a-f]{8,}\b|\b\d{4,}\b"
+    r"|[\w.+-]+@[\w-]+\.\w+|\b[a-z]+(?:_[a-z0-9]+)+\b|\b[a-z]+[A-Z]\w+\b"
 )
-"""Paths, file names, ids, hashes, numbers, mail addresses and identifiers."""
+"""File names, ids, hashes, numbers, mail addresses and identifiers. Without slashes it is searched faster than `NAME`."""
+NAME: Final = re.compile(rf"(?:[\w.-]+/)+[\w.-]+|{_NAME_WITHOUT_SLASH.pattern}")
+"""Paths, and names without a slash."""
 _LESS_SPECIFIC_NAME: Final = re.compile(
     r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|\b[A-Z][a-z]+[A-Z]\w*|\d{4}-\d\d-\d\d"
     r"|\b_*[a-zA-Z]+(?:_+[a-zA-Z0-9]+)+|[a-zA-Z]+(?:-[a-zA-Z0-9]+)+"
@@ -34,6 +36,8 @@ _NAMELESS: Final = re.compile(r"[^\w]*(?:[^\W\d_][^\W\d_A-Z]*|\d{1,3})?[^\w]*")
 LIST_TEXT: Final = "[Names from earlier messages that are left out: {}]"
 _MAX_NAME: Final = 120
 """Longer matches, such as encoded data, are not names."""
+_MAX_RUN: Final = 2 * _MAX_NAME
+"""Longer runs are not searched: they are encoded data, and the time of a search grows with the square of the length."""
 _AGE_UNIT: Final = 20
 """Number of messages that count as one step of age in the rank of a name."""
 _MAX_SEARCHED: Final = 50_000
@@ -76,14 +80,14 @@ class MessageNames:
 
     def __init__(self, source: Transcript) -> None:
         self.source = source
-        self._names: list[frozenset[str]] = []
-        """The names of each message."""
-        self._names_of_word: dict[str, tuple[str, ...]] = {}
-        """Word → its names. A text is split at white space, and most words repeat: they are looked up, not searched again."""
+        self._names: list[tuple[str, ...]] = []
+        """The names of each message, in the order of the text."""
+        self._names_of_run: dict[str, tuple[str, ...]] = {}
+        """Run → its names. Most runs repeat: they are looked up, not searched again."""
         self._nameless: set[str] = set()
-        """Words without a name."""
+        """Runs without a name."""
 
-    def of(self, index: int) -> frozenset[str]:
+    def of(self, index: int) -> tuple[str, ...]:
         """The names in the message at this index."""
         self.read(index + 1)
         return self._names[index]
@@ -98,21 +102,25 @@ class MessageNames:
             length += len(text)
             self._names.append(self._within(text))
 
-    def within(self, message: Message) -> frozenset[str]:
+    def within(self, message: Message) -> tuple[str, ...]:
         """The names in any message."""
         return self._within(full_text(message))
 
-    def _within(self, text: str) -> frozenset[str]:
-        names_of_word = self._names_of_word
-        words = set(_searched(text).split()).difference(self._nameless)
-        # `difference(dict)` looks up each word; `difference(dict.keys())` would go through all keys.
-        new_words = words.difference(names_of_word)
-        for word in new_words:
-            if not _NAMELESS.fullmatch(word) and (names := _names_of_word(word)):
-                names_of_word[word] = names
-        nameless = new_words.difference(names_of_word)
-        self._nameless |= nameless
-        return frozenset(chain.from_iterable(map(names_of_word.__getitem__, words.difference(nameless))))
+    def _within(self, text: str) -> tuple[str, ...]:
+        names_of_run, nameless = self._names_of_run, self._nameless
+        found: list[tuple[str, ...]] = []
+        for run in dict.fromkeys(_RUN.findall(_searched(text))):
+            if run in nameless:
+                continue
+            names = names_of_run.get(run)
+            if names is None:
+                names = _names_of_run(run)
+                if not names:
+                    nameless.add(run)
+                    continue
+                names_of_run[run] = names
+            found.append(names)
+        return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
 class NameRanking:
@@ -142,17 +150,17 @@ class NameRanking:
         return ranking
 
     def _extend(self, end: int) -> None:
-        changed: set[str] = set()
+        changed: dict[str, None] = {}  # in the order of the text, which decides between names of the same rank
         for index in range(self._end, end):
             names = self.message_names.of(index)
-            changed |= names
+            changed |= dict.fromkeys(names)
             self._last_index.update(dict.fromkeys(names, index))
             self._counts.update(names)
             if not is_result(self.message_names.source[index]):
                 self._written.update(names)
         self._end = max(self._end, end)
         form_values, written = self._form_values, self._written
-        for name in sorted(changed):  # names of the same rank are always in the same order
+        for name in changed:
             if name not in form_values:
                 form_values[name] = _form_value(name)
             value = form_values[name] + log(self._counts[name])
@@ -198,17 +206,22 @@ class NameRanking:
 
 def _without_parts(names: Iterable[str]) -> Iterator[str]:
     """The names that are not part of an earlier path or dotted name."""
-    compound_names = ""
+    parts: set[str] = set()
     for name in names:
-        if name not in compound_names:
-            compound_names += f"{name} " if "/" in name or "." in name else ""
+        if name not in parts:
+            for separator in "/.":
+                if separator in name:
+                    pieces = name.split(separator)
+                    parts.update(pieces, (separator.join(pieces[at:]) for at in range(1, len(pieces))))
             yield name
 
 
 def frequent_names(text: str, max_length: int) -> str:
     """The most frequent names in a text, in at most this many characters."""
-    runs = (run for run, _ in Counter(_RUN.findall(_searched(text))).most_common() if not _NAMELESS.fullmatch(run))
-    names = (name for run in runs for name in NAME.findall(run) if len(name) <= _MAX_NAME)
+    runs = (run for run, _ in Counter(_RUN.findall(_searched(text))).most_common() if len(run) <= _MAX_RUN)
+    names = (
+        name for run in runs if not _NAMELESS.fullmatch(run) for name in NAME.findall(run) if len(name) <= _MAX_NAME
+    )
     return shorten(" ".join(dict.fromkeys(islice(names, max_length // 5))), max_length, placeholder="")
 
 
@@ -223,19 +236,19 @@ def _form_value(name: str) -> float:
     return ("/" in name) - log(len(name) / 3 + 1.5) - (0.0 if is_specific else 1.5)
 
 
-def _names_of_word(word: str) -> tuple[str, ...]:
-    names: set[str] = set()
-    for found in _RUN.findall(word):
-        run = found.rstrip(".-+/@").lstrip("/+@-")
-        if NAME.fullmatch(run):
-            names.add(run)
-        elif run.isidentifier():  # searching it for parts would find nothing else
-            if _LESS_SPECIFIC_NAME.fullmatch(run):
-                names.add(run)
-        elif not _NAMELESS.fullmatch(run):
-            names.update(NAME.findall(run), _LESS_SPECIFIC_NAME.findall(run))
-    names.update([name.rpartition("/")[2] for name in names if "/" in name])
-    return tuple(name for name in names if 2 < len(name) <= _MAX_NAME)
+def _names_of_run(found: str) -> tuple[str, ...]:
+    if len(found) > _MAX_RUN or (found.isalpha() and found[1:].islower()):  # most runs are plain words
+        return ()
+    run = found.rstrip(".-+/@").lstrip("/+@-")
+    pattern = NAME if "/" in run else _NAME_WITHOUT_SLASH
+    if pattern.fullmatch(run):
+        names = [run]
+    elif run.isidentifier():  # searching it for parts would find nothing else
+        names = [run] if _LESS_SPECIFIC_NAME.fullmatch(run) else []
+    else:
+        names = [] if _NAMELESS.fullmatch(run) else [*pattern.findall(run), *_LESS_SPECIFIC_NAME.findall(run)]
+    names += [name.rpartition("/")[2] for name in names if "/" in name]
+    return tuple(name for name in dict.fromkeys(names) if 2 < len(name) <= _MAX_NAME)
 
 
 def _list_of(names: Sequence[str]) -> Message:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from minutebook.conversation.policy import Policy
-from minutebook.errors import CannotFit
+from minutebook.errors import CannotFit, InvalidSetting
 from minutebook.history.curation import Curated
 from minutebook.history.protocol import HistoryManager
 from minutebook.history.view import View, view_of
@@ -55,7 +55,7 @@ class ReplayedRequest:
     is_cut: bool
     """Whether the request is not the previous one with messages appended."""
     seconds: float
-    """The time that building the view took."""
+    """The CPU time that building the view took, so that it does not depend on other processes."""
 
     @property
     def record_length(self) -> int:
@@ -84,9 +84,9 @@ def replay_requests(
     previous: Sequence[Message] = ()
     for call, full in zip(session.calls, full_charges(session, billing), strict=True):
         record.extend(session.messages[len(record) : call.index])
-        started = time.perf_counter()
+        started = time.process_time()
         view = build(record)
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         if view is None:
             yield ReplayedRequest(call, None, _NOTHING, full, is_cut=False, seconds=seconds)
             continue
@@ -114,6 +114,8 @@ def _view_builder(manager: HistoryManager | Policy | Peer, provider: Provider) -
     """The function that builds the view of a growing record, or returns None if the essential messages do not fit."""
     if isinstance(manager, Peer):
         return partial(_peer_view, manager)
+    if not isinstance(manager, Policy) and not hasattr(manager, "curate"):
+        raise InvalidSetting("policy", manager, "a function that returns a history manager")
     policy = manager if isinstance(manager, Policy) else Policy("lab", manager)
     compaction = policy.compaction()
 

@@ -36,6 +36,8 @@ _GOAL_LENGTHS: Final = range(20, 400)
 _MAX_GOAL_TEXT: Final = 8_000
 """Only the beginning of a message is searched for goals: the rest of a longer one is data."""
 _WORD: Final = re.compile(r"\w+")
+_LONG_RUN: Final = re.compile(r"(?<![\w.+@/$:#-])[\w.+@/$:#-]{500,}")
+"""Encoded data, which has no names. The patterns would take time in proportion to the square of its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,11 @@ def uses(index: TextIndex, found: Mapping[int, Sequence[str]]) -> dict[int, list
 
 
 def names_of(text: str) -> list[str]:
-    return NAME.findall(text)
+    return NAME.findall(_LONG_RUN.sub(" ", text))
 
 
 def other_names_of(text: str) -> list[str]:
-    return OTHER_NAME.findall(text)
+    return OTHER_NAME.findall(_LONG_RUN.sub(" ", text))
 
 
 def lines_of(text: str) -> list[str]:

@@ -73,6 +73,8 @@ def run(
     Example: minutebook lab ~/.claude/projects --max-tokens 32000
     """
     specs = policies_from_options(policies, peers, lab_input.budget)
+    if html is not None:
+        html.open("a").close()  # a file that cannot be written is an error before the replay, not after it
     with lab_input.progress():
         report = evaluate(
             specs,

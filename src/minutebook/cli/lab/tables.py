@@ -47,7 +47,7 @@ def _print_table(out: Console, report: Report, *, with_details: bool = False) ->
 
 def _table(*titles: str) -> Table:
     table = headed_table()
-    table.add_column("policy", no_wrap=True)
+    table.add_column("policy", overflow="fold")  # a long name has several lines, so that no figure is cut
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     return table

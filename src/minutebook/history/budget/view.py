@@ -327,7 +327,7 @@ class BudgetView(IncrementalView):
         message_names = self._ranking.message_names
         shown: set[str] = set()
         for message, index in zip(self.messages, self.indexes, strict=True):
-            shown |= message_names.of(index) if message is self.source[index] else message_names.within(message)
+            shown.update(message_names.of(index) if message is self.source[index] else message_names.within(message))
         name_list = self._ranking.list_message(shown, self.seen, max_tokens, self._counter)
         if name_list is not None:
             self._name_list = NameList(name_list, self._counter.message(name_list), before)

@@ -69,6 +69,11 @@ class ViewSource:
             if position >= loaded.start:
                 self.record.pin(position)
 
+    @property
+    def start(self) -> int:
+        """The index of the first message that is not cleared; the length of the record if there is none."""
+        return max((fold.stop for fold in self.folds if not fold.start and not fold.shown), default=0)
+
     def extend(self, messages: Sequence[Message], start: int | None = None) -> None:
         """Append messages that have the positions from `start` on; by default they follow the record."""
         for position, message in enumerate(messages, len(self.record) if start is None else start):

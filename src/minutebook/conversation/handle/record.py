@@ -239,7 +239,7 @@ def is_rewound(source: ViewSource) -> bool:
 
 def is_empty(source: ViewSource) -> bool:
     """Whether there are no messages, or a rewind hides all of them."""
-    return not len(source.record) or (is_rewound(source) and source.folds[-1].start == 0)
+    return source.start == len(source.record)
 
 
 async def id_of_recipient(store: ConversationStore, recipient: str) -> str:

@@ -22,7 +22,7 @@ from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.requests import conversation_digest, request_id
-from minutebook.conversation.view_source import ViewSource, compacts
+from minutebook.conversation.view_source import ViewSource, compacts, load_record
 from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, VersionConflict
 from minutebook.history.compose import PassthroughManager
 from minutebook.history.protocol import HistoryManager, SessionProtocol
@@ -290,7 +290,7 @@ class RunRecord(ModelCall):
 
     async def _reload(self) -> None:
         """Read the record again, and append the messages that are not stored yet to it."""
-        loaded = await self._store.load(self.settings.conversation)
+        loaded = await load_record(self._store, self.settings.conversation)
         unsaved = [entry_to_provider_message(entry) for batch in self._batches for entry in batch.entries]
         self.source = ViewSource(loaded, unsaved, counter=self.settings.counter, whole_record=True)
         self.version, self._stored_length = loaded.conversation.version, loaded.conversation.length

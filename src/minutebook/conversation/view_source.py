@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
 from minutebook.conversation.policy import Policy
@@ -16,6 +17,7 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider, leading_system_count
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
+from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation
 from minutebook.tokens import TokenCounter
 
@@ -112,6 +114,17 @@ class ViewSource:
     def unpruned_view(self, provider: Provider = "openai", *, keep_parts: bool = True) -> View:
         """The view of all messages, without a manager or limit, valid for the provider."""
         return self.view(view_builder_of(PassthroughManager(), None, provider, keep_parts=keep_parts))
+
+
+async def load_record(store: ConversationStore, conversation: str) -> LoadedConversation:
+    """Load all messages of a conversation with all active folds, also those over purged messages only."""
+    while True:
+        loaded = await store.load(conversation)
+        if not loaded.start:
+            return loaded
+        shown = await store.load(conversation, last_turns=0, folded=True)
+        if shown.conversation.version == loaded.conversation.version:
+            return replace(loaded, folds=shown.folds)
 
 
 def purged_messages(count: int) -> list[Message]:

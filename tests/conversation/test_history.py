@@ -438,6 +438,17 @@ def test_purging_can_begin_and_end_in_the_middle_of_a_conversation(run):
     assert messages[2:] == [message for number in (25, 26, 27) for message in chat_turn(number)]
 
 
+def test_a_handle_that_is_opened_after_a_purge_shows_what_replaced_the_messages(run):
+    async def scenario(store):
+        history = history_of(store, purge_compacted=True, summarizer=Recording())
+        await filled(history, 11)
+        assert (await history.compact()).purged
+        return await history.get_history(), (await history_of(store).view()).messages
+
+    expected, sent = run(scenario)
+    assert sent == expected
+
+
 def test_a_purge_that_fails_leaves_the_fold_and_is_made_up_for_by_the_next_one():
     class Tired(MemoryStore):
         tired = True

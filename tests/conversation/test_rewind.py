@@ -1,12 +1,17 @@
 """Rewinding and clearing a conversation with its handle."""
 
 import asyncio
+import os
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from minutebook import Conversation, MemoryStore
+from minutebook import Conversation, MemoryStore, TurnStrategy
 from minutebook.errors import InvalidSetting, MissingSetting, VersionConflict
 from tests.agent.parts import InProcessAdapter
+
+EXAMPLES = int(os.environ.get("MINUTEBOOK_EXAMPLES", "8"))
 
 
 def _contents(chat: Conversation) -> list[object]:
@@ -100,3 +105,62 @@ def test_the_error_of_a_rewind_beyond_the_end_says_the_positions_once():
 
     with pytest.raises(InvalidSetting, match=r"to=99: expected 0 to 2$"):
         asyncio.run(store.rewind("a", 99))
+
+
+@pytest.mark.parametrize("manager", [(), "turn_window:2"])
+@pytest.mark.parametrize(
+    "strategy", ["summarize", "truncate", "turns", "hybrid", TurnStrategy(max_turns=2, keep_turns=1)]
+)
+@pytest.mark.fuzz
+@settings(max_examples=EXAMPLES)
+@given(
+    steps=st.lists(
+        st.sampled_from(["turn", "turn", "turn", "turn", "turn", "rewind", "clear", "compact"]), max_size=40
+    ),
+    system=st.sampled_from([None, "Be brief."]),
+)
+def test_strategies_fold_what_is_left_after_any_rewind(strategy, manager, steps, system):
+    chat = Conversation("a", system=system, max_tokens=600, strategy=strategy, manager=manager)
+    positions: dict[str, int] = {}
+    for number, step in enumerate(["turn", *steps, "turn"]):
+        if step == "clear":
+            chat.clear()
+            positions = {}
+        elif step == "rewind" and len(positions) > 1:
+            chat.rewind(positions.popitem()[1])
+        elif step == "compact":
+            chat.compact()
+        elif step == "turn":
+            texts = [f"{role} {number} {'word ' * (number * 37 % 90)}" for role in ("assistant", "user")]
+            texts = texts[not positions :]
+            chat.append([{"role": text.split()[0], "content": text} for text in texts])
+            positions |= {text: len(chat) - len(texts) + index for index, text in enumerate(texts)}
+        if positions:
+            contents = _contents(chat)
+            newest, position = list(positions.items())[-1]
+            is_summarized = any(fold.shown and fold.start <= position < fold.stop for fold in chat.folds())
+            assert is_summarized or contents[-1] == newest
+            assert system in (None, contents[0])
+            verbatim = [text for text in contents if str(text).startswith(("user ", "assistant "))]
+            assert positions.keys() >= set(verbatim)
+            assert chat.view().tokens <= 600
+
+
+@pytest.mark.parametrize("hidden", range(1, 5))
+@pytest.mark.parametrize("strategy", ["summarize", "truncate", "turns", "hybrid"])
+def test_a_rewound_conversation_that_is_compacted_keeps_its_newest_messages(strategy, hidden):
+    chat = Conversation("a", system="Be brief.", max_tokens=900, strategy=strategy)
+    for number in range(12):
+        chat.append(
+            {"role": "user", "content": f"{number} {'word ' * 60}"},
+            {"role": "assistant", "content": f"{number} {'text ' * 60}"},
+        )
+    chat.rewind(-hidden)
+    visible = list(chat)[:-hidden]
+
+    for _ in range(2):
+        contents = _contents(chat)
+        assert contents[0] == "Be brief."
+        assert contents[-1] == visible[-1]["content"]
+        assert [message["content"] for message in visible if message["role"] == "user"][-1] in contents
+        chat.compact()

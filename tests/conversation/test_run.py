@@ -390,6 +390,32 @@ def test_sections_are_shown_without_changing_the_record(store, system):
         assert [dict(message) for message in request.messages] == list(sent)
 
 
+@pytest.mark.parametrize("system", ["You are a support agent.", None])
+@pytest.mark.parametrize("hide", [None, "clear", "rewind"])
+def test_every_run_sends_each_section_once(store, system, hide):
+    expected = [] if system is None else [system]
+
+    async def main():
+        for number in range(3):
+            chat = AsyncConversation("orders", store=store, system=system)
+            await chat.run(adapter, f"Question {number}.", sections=[GUIDE])
+            if hide == "clear":
+                await chat.clear()
+            elif hide == "rewind":
+                await chat.rewind(-1)
+
+    with LoopbackProvider(ScriptedModel(otherwise="On its way.")) as provider, adapter_for(provider) as adapter:
+        run_sync(main())
+
+        for number, request in enumerate(provider.requests):
+            first, *others = request.messages
+            assert first["role"] == "system"
+            assert first["content"].count("Look the order up first.") == 1
+            assert all(first["content"].count(text) == 1 for text in expected)
+            assert [message["role"] for message in others].count("system") == 0
+            assert others[-1]["content"] == f"Question {number}."
+
+
 def test_sections_are_shown_before_a_summary_of_the_first_messages(store):
     chat = AsyncConversation("orders", store=store, max_tokens=10_000)
 

@@ -109,6 +109,39 @@ def test_a_rollback_between_two_runs_is_not_undone_by_the_next_run(has_plan):
             assert "Changed it." not in str(other.query(TaskHistory).slice())
 
 
+@pytest.mark.parametrize("hide", ["clear", "rewind"])
+def test_a_plan_that_was_changed_after_a_rewind_is_not_shown(hide):
+    store = MemoryStore()
+    with LoopbackProvider(worker("A new task.")) as provider, adapter_for(provider) as adapter:
+        run(store, adapter, "Please begin.")
+        run_sync(task(store).clear() if hide == "clear" else task(store).rewind(2))
+
+        run(store, adapter, "Something else.")
+
+        prompt = provider.requests[-1].messages[0]["content"]
+        assert "There is no plan yet." in prompt
+        assert "check_auth" not in prompt
+    assert "Refactor auth module" not in str(asyncio.run(_stored_plan(store)))
+
+
+def test_a_rewind_after_the_last_change_of_the_plan_keeps_it_without_the_hidden_turns():
+    store = MemoryStore()
+    with LoopbackProvider(worker("An answer.", "A new answer.")) as provider, adapter_for(provider) as adapter:
+        run(store, adapter, "Please begin.")
+        run(store, adapter, "Tell me a secret.")
+        run_sync(task(store).rewind(-2))
+
+        run(store, adapter, "Something else.")
+
+        prompt = provider.requests[-1].messages[0]["content"]
+        assert "Refactor auth module" in prompt
+    assert "Tell me a secret." not in str(asyncio.run(_stored_plan(store)))
+
+
+async def _stored_plan(store):
+    return [document.body for document in (await store.documents("task", "plan")).items]
+
+
 def test_a_session_with_a_plan_keeps_it():
     store, session = MemoryStore(), Session()
     with LoopbackProvider(worker("Still here.")) as provider, adapter_for(provider) as adapter:

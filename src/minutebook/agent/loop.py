@@ -87,6 +87,8 @@ class AgentRun(Generic[Out]):
             manager_counter or self.adapter.counter,
             resume=runner.resume,
             is_stored=self.stored_record is not None,
+            is_recorded=runner.is_prompt_recorded,
+            start=0 if self.stored_record is None else self.stored_record.start,
         )
         self.recorder = Recorder(
             conversation=conversation,

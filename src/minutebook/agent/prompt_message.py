@@ -49,10 +49,12 @@ class PromptMessage(Generic[Out]):
         """The prompt's text in the current view: that of the message, or of the fold if there is one."""
         self._first_exchange: tuple[Message, ...] = ()
         """The first exchange of the conversation, if the prompt is shown before it and has no message there."""
+        self._system_message: Message | None = None
+        """The system message in the conversation that the prompt replaces; None if the prompt replaces none."""
         self.folds: tuple[Fold, ...] = ()
         """The fold that shows the current prompt; empty while the message in the conversation is current."""
         self._fold_with_prompt: tuple[Fold, Fold] | None = None
-        """A fold over the first exchange, and the same fold with the prompt before its messages. Cached by `folds_with`."""
+        """A fold over the prompt's position, and the same fold with the prompt before its messages. Cached by `folds_with`."""
         self.rendered: RenderedPrompt[Out] = self._render()
 
     def start(
@@ -63,11 +65,14 @@ class PromptMessage(Generic[Out]):
         *,
         resume: bool = False,
         is_stored: bool = False,
+        is_recorded: bool = True,
+        start: int = 0,
     ) -> tuple[Transcript, list[Message]]:
         """Decide where the prompt's message goes, and return the conversation and the messages to append first.
 
         With `resume` there is no user message. In a stored conversation no message is inserted at the start, because its
-        positions must not change.
+        positions must not change. Without `is_recorded` the prompt gets no message in a conversation without messages. The
+        messages before `start` were cleared.
         """
         self._shown_text = self.rendered.text
         conversation = Transcript(counter=counter) if conversation is None else conversation
@@ -77,13 +82,17 @@ class PromptMessage(Generic[Out]):
         user_messages = [] if request is None else read(request)
         if not self._shown_text:
             return conversation, user_messages
-        if not conversation:
-            return conversation, [self._message(), *user_messages]
-        if is_system(conversation[0]):
-            self._shown_text = text_of(conversation[0])
+        self._index = start
+        if start == len(conversation):
+            if is_recorded:
+                return conversation, [self._message(), *user_messages]
+            self._shown_text, self._first_exchange = "", tuple(user_messages)
+        elif is_system(conversation[start]):
+            self._system_message = conversation[start]
+            self._shown_text = text_of(self._system_message)
         elif is_stored:
             self._shown_text = ""
-            self._first_exchange = tuple(conversation[: conversation.exchange_of(0).stop])
+            self._first_exchange = tuple(conversation[start : conversation.exchange_of(start).stop])
         else:
             messages = [self._message(), *conversation]
             return Transcript(messages, counter=conversation.counter, broken=conversation.broken), user_messages
@@ -109,17 +118,18 @@ class PromptMessage(Generic[Out]):
     def folds_with(self, folds: Sequence[Fold], *, is_next: bool = False) -> tuple[Fold, ...]:
         """These folds, and the prompt shown by a fold. With `is_next`, it is the prompt of the next model call.
 
-        The prompt's own fold comes first. But if the prompt has no message in the conversation, and one of these folds also
-        covers the first exchange, that fold shows the prompt before its messages, and there is no other fold for the prompt.
+        The prompt's own fold comes first. But if one of these folds also covers the position of the prompt, that fold shows
+        the prompt before its messages, and there is no other fold for the prompt.
         """
         own_folds = self.next_folds() if is_next else self.folds
-        fold_at_start = next((fold for fold in reversed(folds) if not fold.start), None)
-        if not self._first_exchange or fold_at_start is None or not own_folds:
+        fold_at_start = next((fold for fold in reversed(folds) if fold.start <= self._index < fold.stop), None)
+        if self._role != "system" or fold_at_start is None or not own_folds:
             return (*own_folds, *folds)
         prompt = own_folds[0].shown[0]
         cached = self._fold_with_prompt
         if cached is None or cached[0] is not fold_at_start or cached[1].shown[0] is not prompt:
-            cached = fold_at_start, replace(fold_at_start, shown=(prompt, *fold_at_start.shown))
+            others = (message for message in fold_at_start.shown if message != self._system_message)
+            cached = fold_at_start, replace(fold_at_start, shown=(prompt, *others))
             self._fold_with_prompt = cached
         return tuple(cached[1] if fold is fold_at_start else fold for fold in folds)
 

@@ -54,6 +54,11 @@ class StoredRecord(Compactor, Protocol):
         ...
 
     @property
+    def start(self) -> int:
+        """The index of the first message that is not cleared. It is the length of the record if all are."""
+        ...
+
+    @property
     def manager(self) -> HistoryManager: ...
 
     @property
@@ -111,6 +116,8 @@ class ConversationRunner(Generic[Out]):
     is copied first."""
     resume: bool = False
     """Continue the conversation without a new user message. If it ends with an answer, that is returned."""
+    is_prompt_recorded: bool = True
+    """Whether the prompt becomes the first message of a conversation without messages. If not, it is only sent."""
     visibility_overrides: Mapping[SectionPath, SectionVisibility] | None = None
     deadline: Deadline | None = None
     budget: Budget | None = None

@@ -47,10 +47,10 @@ def _cut_exchanges(history: CompactionInput, view: Curated) -> Iterator[Fold]:
     sent = dict(zip(view.origins, view, strict=True))
     source = record.coherent()
     unchanged = {source.position_of(index): message for index, message in enumerate(source)}
-    essential = essential_indexes(record)
+    essential = essential_indexes(history)
     dropped: list[Fold] = []
     ranges = [range(fold.start, fold.stop) for fold in history.active_folds]
-    for index in indexes_outside(range(record.system_prompt_count, len(record)), ranges):
+    for index in indexes_outside(range(history.leading.stop, len(record)), ranges):
         exchange = record.exchange_of(index)
         if exchange.start != index:
             continue

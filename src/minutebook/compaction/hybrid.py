@@ -61,7 +61,7 @@ def _clearing_folds(history: CompactionInput) -> list[Fold]:
     record = history.record
     index = history.folded_until
     stop = tail_start(record, int(history.limit * _TAIL_SHARE), no_earlier_than=index)
-    required = required_indexes(record)
+    required = required_indexes(history)
     folds: list[Fold] = []
     while index < stop:
         exchange = record.exchange_of(index)

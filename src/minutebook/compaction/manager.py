@@ -19,7 +19,7 @@ from minutebook.compaction.truncate import TruncateStrategy, fitting_folds
 from minutebook.errors import FoldConflict, InvalidResult, SummaryRejected, require_type
 from minutebook.history.curation import Curated
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
-from minutebook.record.fold import Fold
+from minutebook.record.fold import Fold, active_folds
 from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
@@ -182,7 +182,8 @@ class CompactionManager:
 
     def compaction_input(self, record: Transcript, overhead_tokens: int = 0) -> CompactionInput:
         require_type("record", record, Transcript, "a Transcript, such as Transcript(messages)")
-        return CompactionInput(record, self.folds, self.model, overhead_tokens, self._reply_tokens)
+        record, folds = _without_hidden_end(record, self.folds)
+        return CompactionInput(record, folds, self.model, overhead_tokens, self._reply_tokens)
 
     async def check_and_apply(
         self,
@@ -348,6 +349,18 @@ class CompactionManager:
             event if added else None,
             attempt.error,
         )
+
+
+def _without_hidden_end(record: Transcript, folds: tuple[Fold, ...]) -> tuple[Transcript, tuple[Fold, ...]]:
+    """The record and its folds without the last messages if a rewind hides these, so that the newest message is a shown one."""
+    last_fold = max(active_folds(record, folds), key=lambda fold: fold.stop, default=None)
+    if last_fold is None or last_fold.shown or last_fold.stop < len(record):
+        return record, folds
+    shorter = Transcript(record[: last_fold.start], counter=record.counter, broken=record.broken)
+    for pin in record.pins:
+        if pin < last_fold.start:
+            shorter.pin(pin)
+    return shorter, tuple(fold for fold in folds if fold.stop <= last_fold.start)
 
 
 def _is_due(strategy: HistoryStrategy, history: CompactionInput) -> bool:

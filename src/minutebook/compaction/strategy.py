@@ -7,7 +7,7 @@ the record that may be folded.
 from bisect import bisect_left
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Final, Protocol, runtime_checkable
 
 from minutebook.compaction.summarizer import Summarizer, is_summary
@@ -15,7 +15,7 @@ from minutebook.errors import FoldConflict, InvalidResult, InvalidSetting, requi
 from minutebook.history.compose import name_from_class
 from minutebook.history.incremental import last_exchange
 from minutebook.record.fold import Fold, active_folds, record_with_folds
-from minutebook.record.message import Message
+from minutebook.record.message import Message, is_system
 from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
@@ -61,9 +61,10 @@ class CompactionInput:
         return self.model.room(reply_tokens=self.reply_tokens)
 
     def older_than(self, turns: int) -> range:
-        """The messages between the leading system messages and the last `turns` turns."""
-        start = self.record.system_prompt_count
-        starts = self.record.turn_starts
+        """The messages between the leading system messages and the last `turns` turns that no fold hides."""
+        start = self.leading.stop
+        ranges = [range(fold.start, fold.stop) for fold in self.active_folds]
+        starts = [index for index in self.record.turn_starts if not any(index in indexes for indexes in ranges)]
         return range(start, max(start, starts[-turns])) if 0 < turns <= len(starts) else range(start, start)
 
     def with_folds(self, added: Iterable[Fold]) -> "CompactionInput":
@@ -76,9 +77,17 @@ class CompactionInput:
         return active_folds(self.record, self.folds)
 
     @property
+    def leading(self) -> range:
+        """The leading system messages. If the conversation was cleared, those that follow the cleared messages."""
+        start = next((fold.stop for fold in self.active_folds if not fold.start and not fold.shown), 0)
+        if not start:
+            return range(self.record.system_prompt_count)
+        return range(start, start + len(list(takewhile(is_system, self.record.since(start)))))
+
+    @property
     def folded_until(self) -> int:
-        """The index after the last active fold; without folds, after the leading system messages."""
-        return max((fold.stop for fold in self.active_folds), default=self.record.system_prompt_count)
+        """The index after the leading system messages and the last active fold."""
+        return max(self.leading.stop, *(fold.stop for fold in self.active_folds), 0)
 
     @property
     def summary(self) -> Fold | None:
@@ -91,25 +100,26 @@ def is_summary_fold(fold: Fold) -> bool:
     return any(map(is_summary, fold.shown))
 
 
-def essential_indexes(record: Transcript) -> set[int]:
+def essential_indexes(history: CompactionInput) -> set[int]:
     """Indexes of the messages that are in every view.
 
     These are the leading system messages, the pins, the newest user message, and the last exchange.
     """
-    essential = set(range(record.system_prompt_count)) | set(last_exchange(record))
+    record = history.record
+    essential = set(history.leading) | set(last_exchange(record))
     essential |= {index for pin in record.pins for index in record.exchange_of(pin)}
     newest_request = record.newest_request
     return essential if newest_request is None else essential | set(record.exchange_of(newest_request))
 
 
-def required_indexes(record: Transcript) -> set[int]:
+def required_indexes(history: CompactionInput) -> set[int]:
     """Indexes of the messages that strategies do not fold: the essential ones and the first user message.
 
     Only truncation folds the first user message too, if folding the others is not enough.
     """
-    first_request = record.first_request
-    first_exchange = set() if first_request is None else set(record.exchange_of(first_request))
-    return essential_indexes(record) | first_exchange
+    first_request = history.record.first_request
+    first_exchange = set() if first_request is None else set(history.record.exchange_of(first_request))
+    return essential_indexes(history) | first_exchange
 
 
 def pinned_messages(record: Transcript, indexes: range) -> tuple[Message, ...]:
@@ -151,7 +161,7 @@ def has_at_most(record: Transcript, start: int, stop: int, max_tokens: int) -> b
 
 def foldable_ranges(history: CompactionInput, required: set[int], stop: int) -> list[range]:
     """The ranges before `stop` that may be folded: all messages except required ones that no fold hides yet."""
-    active, start = history.active_folds, history.record.system_prompt_count
+    active, start = history.active_folds, history.leading.stop
     separators = sorted(
         index
         for index in required
@@ -258,7 +268,7 @@ def require_folds(
         fold_id = next((fold.id for fold in folds if repr(fold.id) in error.name), "")
         raise conflict(fold_id, f"covers {error.value}; expected {error.expected}") from None
     record, hidden = history.record, record_with_folds(history.record, history.folds).hidden
-    kept = _kept_messages(record) if folds else {}
+    kept = _kept_messages(history) if folds else {}
     for index, description in kept.items():
         earlier_fold, message = hidden.get(index), record[index]
         if earlier_fold is not None and message not in earlier_fold.shown:
@@ -268,12 +278,13 @@ def require_folds(
                 raise conflict(fold.id, f"hides message {index}, {description}")
 
 
-def _kept_messages(record: Transcript) -> dict[int, str]:
+def _kept_messages(history: CompactionInput) -> dict[int, str]:
     """The indexes of the messages that no fold of a strategy may hide, each with what the message is."""
+    record = history.record
     newest_request = record.newest_request
     kept = {} if newest_request is None else {newest_request: "the newest user message"}
     kept |= {index: "which is pinned" for pin in record.pins for index in record.exchange_of(pin)}
-    kept |= dict.fromkeys(range(record.system_prompt_count), "a leading system message")
+    kept |= dict.fromkeys(history.leading, "a leading system message")
     return dict(sorted(kept.items()))
 
 

@@ -76,7 +76,7 @@ class SummarizeStrategy(WindowStrategy):
         limit = int(history.limit * self.target / DEFAULT_TARGET)  # the shares are those of the default target
         stop = self._tail_start(history, limit, folded_until)
         file_exchanges = self._file_exchanges(record, folded_until, stop, int(limit * _FILES_SHARE))
-        ranges = foldable_ranges(history, required_indexes(record) | file_exchanges, stop)
+        ranges = foldable_ranges(history, required_indexes(history) | file_exchanges, stop)
         previous = history.summary
         summarized_ranges = [] if previous is None else [range(previous.start, previous.stop)]
         new_messages = [record[index] for indexes in ranges for index in indexes_outside(indexes, summarized_ranges)]

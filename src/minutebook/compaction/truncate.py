@@ -65,11 +65,11 @@ class TruncateStrategy(WindowStrategy):
 def truncation_folds(history: CompactionInput, max_tokens: int, *, keep_turns: int | None = None) -> list[Fold]:
     """The folds that truncate a conversation to about `max_tokens`; an empty list if it cannot be truncated further."""
     record = history.record
-    required = required_indexes(record)
+    required = required_indexes(history)
     has_early_request = record.first_request is not None and record.first_request != record.newest_request
     if has_early_request and _tokens_before_last_exchange(record, required) > max_tokens // 2:
         # A first user message this long would leave too few tokens for the newest messages.
-        required = essential_indexes(record)
+        required = essential_indexes(history)
     tail_tokens = max_tokens - history.overhead_tokens - _MARKER_TOKENS - _tokens_before_last_exchange(record, required)
     folded_until = history.folded_until
     start = None
@@ -107,7 +107,7 @@ def _candidate_folds(history: CompactionInput) -> Iterator[list[Fold]]:
         if shorter:
             truncation = truncation_folds(history.with_folds(shorter), max_tokens)
             yield from _with_newest_clipped(history, [*shorter, *truncation])
-    marker_folds = _marker_folds(history, essential_indexes(record), last_exchange(record).start)
+    marker_folds = _marker_folds(history, essential_indexes(history), last_exchange(record).start)
     yield from _with_newest_clipped(history, marker_folds)
     folds_without_marker = [
         replace(fold, shown=pinned_messages(record, range(fold.start, fold.stop))) for fold in marker_folds
@@ -199,7 +199,7 @@ def _cannot_fit(history: CompactionInput) -> CannotFit:
     tokens = history.overhead_tokens
     newest = last_exchange(record)
     clippable = set(newest) if record.pins.isdisjoint(newest) else set()
-    for index in sorted(essential_indexes(record)):
+    for index in sorted(essential_indexes(history)):
         message_tokens = record.tokens_of(index)
         cleared = cleared_result(record, index) if index in clippable else None
         if cleared is not None:

@@ -120,7 +120,7 @@ class TurnStrategy:
         record = history.record
         if len(record.turn_starts) <= self.keep_turns:
             return range(0)
-        start, stop = record.leading_system_count, record.turn_starts[-self.keep_turns]
+        start, stop = max(record.leading_system_count, history.leading.stop), record.turn_starts[-self.keep_turns]
         for fold in history.active_folds:
             if fold.start < stop < fold.stop:
                 stop = fold.start

@@ -22,7 +22,7 @@ from minutebook.conversation.compactor import FoldStorage
 from minutebook.conversation.minutes import CallSettings, SentRequest, usage_json
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.requests import conversation_digest, request_id
-from minutebook.conversation.view_source import ViewSource, compacts
+from minutebook.conversation.view_source import ViewSource, compacts, load_record
 from minutebook.errors import CannotFit, DocumentExists, DocumentNotFound, VersionConflict
 from minutebook.history.compose import PassthroughManager
 from minutebook.history.protocol import HistoryManager, SessionProtocol
@@ -32,6 +32,7 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
+from minutebook.store.rules import CLEAR, REWIND
 from minutebook.store.types import NewDocument
 from minutebook.wire.chat import entry_to_provider_message
 
@@ -105,12 +106,16 @@ class RunRecord(ModelCall):
         return self._view_builder.max_tokens if self.settings.policy.mode == "on" else None
 
     async def restore_plan(self, session: SessionProtocol) -> None:
-        """Load the plan that earlier runs stored into the session, unless that has a plan or was rolled back to before it."""
+        """Load the plan that earlier runs stored into the session, unless that has a plan or was rolled back to before it.
+
+        A plan that was changed after the message to which the conversation was rewound is not loaded.
+        """
         try:
             document = await self._store.document(PLAN_KIND, self._plan_id)
         except DocumentNotFound:
             return
-        self._plan.restore(session, document.body)
+        hidden = [range(fold.start, fold.stop) for fold in self.source.folds if fold.reason in {REWIND, CLEAR}]
+        self._plan.restore(session, document.body, hidden)
 
     @property
     def _calls_id(self) -> str:
@@ -124,6 +129,11 @@ class RunRecord(ModelCall):
     def record(self) -> Transcript:
         """All messages, including those that are not saved yet."""
         return self.source.record
+
+    @property
+    def start(self) -> int:
+        """The index of the first message that is not cleared."""
+        return self.source.start
 
     def stored_source(self) -> ViewSource:
         """The part of the record that is saved."""
@@ -237,7 +247,7 @@ class RunRecord(ModelCall):
                 raise
 
     async def _append(self, batch: _Batch, session: SessionProtocol) -> None:
-        plan = self._plan.data(session)
+        plan = self._plan.data(session, self._stored_length + len(batch.entries))
         documents = [] if plan is None else [NewDocument(PLAN_KIND, self._plan_id, plan, replace=True)]
         if self._has_begun_tools:
             documents.append(NewDocument(CALLS_KIND, self._calls_id, {}, replace=True))
@@ -280,7 +290,7 @@ class RunRecord(ModelCall):
 
     async def _reload(self) -> None:
         """Read the record again, and append the messages that are not stored yet to it."""
-        loaded = await self._store.load(self.settings.conversation)
+        loaded = await load_record(self._store, self.settings.conversation)
         unsaved = [entry_to_provider_message(entry) for batch in self._batches for entry in batch.entries]
         self.source = ViewSource(loaded, unsaved, counter=self.settings.counter, whole_record=True)
         self.version, self._stored_length = loaded.conversation.version, loaded.conversation.length

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from minutebook.conversation.trimming import is_trimmed
-from minutebook.conversation.view_source import ViewSource, purged_messages
+from minutebook.conversation.view_source import ViewSource, load_record, purged_messages
 from minutebook.errors import ConversationErased, ConversationNotFound
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, leading_system_count, result_id
@@ -190,7 +190,7 @@ class RecordCache:
         cached = self.take(store.tenant, conversation)
         try:
             if cached is None:
-                loaded = await store.load(conversation)
+                loaded = await load_record(store, conversation)
             else:
                 loaded = await store.load(conversation, since=len(cached.messages), folded=True)
         except ConversationErased:
@@ -207,7 +207,7 @@ async def update_record(
     if cached is not None:
         if cached.read_new(loaded):
             return cached
-        loaded = await store.load(loaded.conversation.id)
+        loaded = await load_record(store, loaded.conversation.id)
     return await compute(CachedRecord, loaded, is_large=len(loaded.entries) > MAX_INLINE_MESSAGES)
 
 

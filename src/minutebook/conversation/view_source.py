@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
 from minutebook.conversation.policy import Policy
@@ -16,6 +17,7 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message, Provider, leading_system_count
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
+from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation
 from minutebook.tokens import TokenCounter
 
@@ -69,6 +71,11 @@ class ViewSource:
             if position >= loaded.start:
                 self.record.pin(position)
 
+    @property
+    def start(self) -> int:
+        """The index of the first message that is not cleared; the length of the record if there is none."""
+        return max((fold.stop for fold in self.folds if not fold.start and not fold.shown), default=0)
+
     def extend(self, messages: Sequence[Message], start: int | None = None) -> None:
         """Append messages that have the positions from `start` on; by default they follow the record."""
         for position, message in enumerate(messages, len(self.record) if start is None else start):
@@ -103,6 +110,17 @@ class ViewSource:
     def view(self, view_builder: AdaptiveViewBuilder) -> View:
         """The view within the current limit of `view_builder`."""
         return view_builder.view(self.record, self.folds)
+
+
+async def load_record(store: ConversationStore, conversation: str) -> LoadedConversation:
+    """Load all messages of a conversation with all active folds, also those over purged messages only."""
+    while True:
+        loaded = await store.load(conversation)
+        if not loaded.start:
+            return loaded
+        shown = await store.load(conversation, last_turns=0, folded=True)
+        if shown.conversation.version == loaded.conversation.version:
+            return replace(loaded, folds=shown.folds)
 
 
 def purged_messages(count: int) -> list[Message]:

@@ -107,10 +107,13 @@ class ConversationCalls(ConversationRecord):
         if request is not None and len(messages) != 1:
             raise InvalidSetting("request", request, "one user message; append others before the run")
         source = await self._read_locked()
-        record = source.record
         if not messages and is_empty(source):
             raise MissingSetting("request", f"pass the user message, because conversation {self.id!r} is empty")
-        system = (text_of(record[0]) if is_system(record[0]) else "") if len(record) else self._system or ""
+        first_message = None if is_empty(source) else source.record[source.start]
+        if first_message is None:
+            system = self._system or ""
+        else:
+            system = text_of(first_message) if is_system(first_message) else ""
         if _has_task_history(sections):
             self._policy.add_manager(StepHistoryManager())
         all_tools = [item if isinstance(item, Tool) else tool(item) for item in tools]
@@ -122,6 +125,7 @@ class ConversationCalls(ConversationRecord):
                 session=run_session,
                 request=messages[0] if messages else None,
                 conversation=self,
+                is_prompt_recorded=False,
                 resume=not messages,
                 **limits,
             )

@@ -16,7 +16,7 @@ from minutebook.conversation.lease import RenewedLease
 from minutebook.conversation.minutes import SentRequest
 from minutebook.conversation.model_call import AnswerDocuments
 from minutebook.conversation.record_cache import new_messages_of
-from minutebook.conversation.view_source import ViewSource
+from minutebook.conversation.view_source import ViewSource, load_record
 from minutebook.errors import (
     ConversationErased,
     ConversationNotFound,
@@ -101,7 +101,7 @@ class ConversationRecord:
         try:
             if self._source is not None and self._version and await self._read_new(self._source):
                 return self._source
-            loaded = await self.store.load(self._id)
+            loaded = await load_record(self.store, self._id)
         except ConversationErased:
             raise
         except ConversationNotFound:  # new, or expired
@@ -239,7 +239,7 @@ def is_rewound(source: ViewSource) -> bool:
 
 def is_empty(source: ViewSource) -> bool:
     """Whether there are no messages, or a rewind hides all of them."""
-    return not len(source.record) or (is_rewound(source) and source.folds[-1].start == 0)
+    return source.start == len(source.record)
 
 
 async def id_of_recipient(store: ConversationStore, recipient: str) -> str:

@@ -218,7 +218,7 @@ class Planning(RuleBasedStateMachine):
         if not self.session.query(TaskHistory).latest():
             return
 
-        data = PlanChanges("talk").data(self.session)
+        data = PlanChanges("talk").data(self.session, len(self.talk.messages))
         again = Session(session_id=self.session.session_id)
         restore_plan(again, json.loads(json.dumps(data)))
 

@@ -33,7 +33,6 @@ from minutebook.record.pairing import Pairing
 from minutebook.store.base import ConversationStore
 from minutebook.store.encryption.marker import read_key
 from minutebook.store.memory import MemoryStore
-from minutebook.store.rules import CLEAR, REWIND
 from minutebook.store.sqlite.connection import APPLICATION_ID, map_errors, migrations, open_reader
 from minutebook.store.sqlite.store import SqliteStore
 from minutebook.store.types import ConversationHeader, ConversationStatus
@@ -197,7 +196,7 @@ def conversation_problems(database: Database, conversation: str, advance: Callab
     pairing, turns, start = Pairing(), 0, header.first
     folds = database.run(database.store.folds(conversation))
     # A rewind may hide calls without results.
-    rewinds = {stored.fold.stop for stored in folds if not stored.undone_at and stored.fold.reason in {REWIND, CLEAR}}
+    rewinds = {stored.fold.stop for stored in folds if not stored.undone_at and stored.fold.is_rewind}
     while start < header.length:
         limit = min(BATCH_SIZE, header.length - start)
         batch = database.run(database.store.load(conversation, since=start, limit=limit))

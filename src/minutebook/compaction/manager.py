@@ -354,7 +354,7 @@ class CompactionManager:
 def _without_hidden_end(record: Transcript, folds: tuple[Fold, ...]) -> tuple[Transcript, tuple[Fold, ...]]:
     """The record and its folds without the last messages if a rewind hides these, so that the newest message is a shown one."""
     last_fold = max(active_folds(record, folds), key=lambda fold: fold.stop, default=None)
-    if last_fold is None or last_fold.shown or last_fold.stop < len(record):
+    if last_fold is None or not last_fold.is_rewind or last_fold.stop < len(record):
         return record, folds
     shorter = Transcript(record[: last_fold.start], counter=record.counter, broken=record.broken)
     for pin in record.pins:

@@ -79,7 +79,7 @@ class CompactionInput:
     @property
     def leading(self) -> range:
         """The leading system messages. If the conversation was cleared, those that follow the cleared messages."""
-        start = next((fold.stop for fold in self.active_folds if not fold.start and not fold.shown), 0)
+        start = next((fold.stop for fold in self.active_folds if fold.is_rewind and not fold.start), 0)
         if not start:
             return range(self.record.system_prompt_count)
         return range(start, start + len(list(takewhile(is_system, self.record.since(start)))))

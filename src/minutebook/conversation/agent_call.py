@@ -32,7 +32,6 @@ from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
-from minutebook.store.rules import CLEAR, REWIND
 from minutebook.store.types import NewDocument
 from minutebook.wire.chat import entry_to_provider_message
 
@@ -114,7 +113,7 @@ class RunRecord(ModelCall):
             document = await self._store.document(PLAN_KIND, self._plan_id)
         except DocumentNotFound:
             return
-        hidden = [range(fold.start, fold.stop) for fold in self.source.folds if fold.reason in {REWIND, CLEAR}]
+        hidden = [range(fold.start, fold.stop) for fold in self.source.folds if fold.is_rewind]
         self._plan.restore(session, document.body, hidden)
 
     @property

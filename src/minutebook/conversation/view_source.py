@@ -74,7 +74,7 @@ class ViewSource:
     @property
     def start(self) -> int:
         """The index of the first message that is not cleared; the length of the record if there is none."""
-        return max((fold.stop for fold in self.folds if not fold.start and not fold.shown), default=0)
+        return max((fold.stop for fold in self.folds if fold.is_rewind and not fold.start), default=0)
 
     def extend(self, messages: Sequence[Message], start: int | None = None) -> None:
         """Append messages that have the positions from `start` on; by default they follow the record."""

@@ -15,6 +15,10 @@ from minutebook.errors import InvalidSetting, require_type
 from minutebook.record.message import Message, has_fold_kind, require_message
 from minutebook.record.transcript import Transcript
 
+REWIND: Final = "rewind"
+CLEAR: Final = "clear"
+"""Reasons of the folds that `rewind` and `clear` add. They show no messages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:
@@ -61,6 +65,11 @@ class Fold:
             digest = hashlib.sha256(repr((messages, reason)).encode()).hexdigest()
             id = f"fold-{start}-{stop}-{digest[:8]}"  # noqa: A001 - the argument
         return cls(id, start, stop, messages, reason)
+
+    @property
+    def is_rewind(self) -> bool:
+        """Whether `rewind` or `clear` added the fold. Views are built as if the messages that it hides did not exist."""
+        return not self.shown and self.reason in {REWIND, CLEAR}
 
     def __hash__(self) -> int:
         return hash(self.id)  # tuples of thousands of folds are cache keys, so hashing must be fast

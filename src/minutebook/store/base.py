@@ -24,15 +24,13 @@ from typing import Any, Final, Self
 
 from minutebook.errors import InvalidSetting, MissingSetting
 from minutebook.record.entry import ConversationEntry
-from minutebook.record.fold import Fold
+from minutebook.record.fold import CLEAR, REWIND, Fold
 from minutebook.record.message import Message
 from minutebook.record.transcript import OnBroken
 from minutebook.store.backend import AppendCommand, Backend, ListQuery, LoadQuery, SearchQuery
 from minutebook.store.codec import Packed, body_digest, pack
 from minutebook.store.operations import DocumentOperations, LeaseOperations
 from minutebook.store.rules import (
-    CLEAR,
-    REWIND,
     require_labels,
     require_limit,
     require_part,

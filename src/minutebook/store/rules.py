@@ -317,9 +317,6 @@ def require_fork_position(conversation: ConversationHeader, at: int | None, *, s
 
 
 SEALED: Final = "entries that it covers were purged, or a tool call that it hides has no result"
-REWIND: Final = "rewind"
-CLEAR: Final = "clear"
-"""Reasons of the folds that `rewind` and `clear` add. They show no messages."""
 
 
 def header_after_rewind(

@@ -27,7 +27,6 @@ from minutebook.errors import (
 from minutebook.record.message import Message, call_ids, is_result, result_id
 from minutebook.record.transcript import Transcript
 from minutebook.store.base import ConversationStore
-from minutebook.store.rules import CLEAR, REWIND
 from minutebook.store.types import ConversationHeader, ConversationStatus, LoadedConversation
 from minutebook.wire.chat import json_bytes, new_entries
 
@@ -234,7 +233,7 @@ class ConversationRecord:
 def is_rewound(source: ViewSource) -> bool:
     """Whether the last message is hidden, so that nothing was appended since a rewind."""
     last = source.folds[-1] if source.folds else None
-    return last is not None and last.stop == len(source.record) and last.reason in {REWIND, CLEAR}
+    return last is not None and last.stop == len(source.record) and last.is_rewind
 
 
 def is_empty(source: ViewSource) -> bool:

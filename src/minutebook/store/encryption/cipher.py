@@ -37,7 +37,7 @@ from minutebook.store.codec import (
     json_to_bytes,
     unpack,
 )
-from minutebook.store.rules import CIPHERTEXT, CLEAR, REWIND
+from minutebook.store.rules import CIPHERTEXT
 from minutebook.store.types import Document, PackedDocument
 from minutebook.wire.chat import provider_message_to_entry
 
@@ -232,7 +232,7 @@ def decrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
     Raises:
         DecryptionFailed: it was changed, or comes from another conversation.
     """
-    if not fold.shown and fold.reason in {REWIND, CLEAR}:
+    if fold.is_rewind:
         return fold  # of a rewind: it has no content
     ciphertext = fold.shown[0].get(CIPHERTEXT) if fold.shown else None
     plaintext = cipher.decrypt(str(ciphertext), _fold_context(fold, tenant, root))

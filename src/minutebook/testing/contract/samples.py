@@ -76,7 +76,7 @@ def turns(count: int) -> list[ConversationEntry]:
 
 def summary_fold(name: str, start: int, stop: int, text: str = "") -> Fold:
     """A fold with a one-line summary."""
-    shown = {"role": "system", "content": text or f"[{name}: entries {start} to {stop}]"}
+    shown = {"role": "system", "kind": "summary", "content": text or f"[{name}: entries {start} to {stop}]"}
     return Fold(name, start, stop, (shown,), "for a test")
 
 

@@ -275,7 +275,8 @@ class ConversationStore(DocumentOperations, LeaseOperations):
     async def fork(self, conversation: str, new_id: str, *, at: int | None = None) -> ConversationHeader:
         """Create a conversation that starts with the entries before `at` (None: all), their folds and their pins.
 
-        It has the same recipient and labels, status idle and version 1. Erasing the original erases the fork too.
+        A fold that leaves out the newest of these entries is not copied. The fork has the same recipient and labels,
+        status idle and version 1. Erasing the original erases the fork too.
         Documents and leases are not copied.
 
         Raises:
@@ -289,8 +290,8 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         """Hide the entries from position `to` on and continue from there; return the new header.
 
         The entries stay in the record and can be loaded, but no view shows them: a fold with reason `rewind` covers them.
-        It replaces the folds in its range; a fold that covers entries on both sides of `to` is undone. New entries get the
-        next positions, as always. Tool calls without results are hidden too, so any message may follow. Pins of hidden
+        It replaces the folds in its range. A fold that covers entries on both sides of `to` is undone, and one that leaves
+        out the newest entries before `to`. New entries get the next positions, as always. Tool calls without results are hidden too, so any message may follow. Pins of hidden
         entries are removed.
 
         Raises:

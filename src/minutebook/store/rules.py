@@ -342,6 +342,31 @@ def header_after_rewind(
     return replace(header, version=header.version + 1, lead=lead, open_calls=(), open_at=None, updated_at=at)
 
 
+def fold_to_undo(active: Iterable[Fold], length: int, first: int) -> Fold | None:
+    """The fold to undo if a conversation shall show only its entries before `length`; None if there is none.
+
+    It has entries on both sides, or it leaves out the newest of the entries, without which the conversation cannot
+    continue. The entries before `first` are purged, so they stay hidden.
+    """
+    stop = length
+    for fold in sorted(active, key=lambda fold: fold.start, reverse=True):
+        if fold.start < length < fold.stop:
+            return fold
+        if fold.stop == stop and fold.is_rewind:
+            stop = fold.start
+        elif fold.stop == stop > first and not fold.shown:
+            return fold
+    return None
+
+
+def folds_of_fork(folds: Iterable[StoredFold], length: int, first: int) -> list[StoredFold]:
+    """The folds that a fork gets, which has the entries before `length`. The entries before `first` are purged."""
+    shared = [stored for stored in folds if stored.undone_at is None and stored.fold.stop <= length]
+    while fold := fold_to_undo(visible_folds(stored.fold for stored in shared), length, first):
+        shared = [stored for stored in shared if stored.fold is not fold]
+    return shared
+
+
 def rewind_fold(header: ConversationHeader, to: int, reason: str, at: datetime) -> StoredFold:
     """The fold that hides all entries from a position on. It cannot be undone if a hidden call has no result."""
     fold = Fold(f"{reason}-{uuid4().hex}", to, header.length, (), reason)

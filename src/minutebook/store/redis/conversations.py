@@ -15,7 +15,7 @@ from minutebook.store.redis.folds import NumberedFolds, active_args, active_star
 from minutebook.store.redis.keys import PARTS, IdClaim, created_at_of, order_member, parse_order_member, rank_of
 from minutebook.store.redis.rows import HeaderRow, new_header_fields
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
-from minutebook.store.rules import recipient_hash, require_fork_position
+from minutebook.store.rules import folds_of_fork, recipient_hash, require_fork_position
 from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin, Page
 
 BATCH: Final = 500
@@ -75,10 +75,7 @@ def _fork_arguments(
 ) -> tuple[list[str], list[Value]]:
     """The keys and arguments of the script `fork`. The fork gets the folds of its entries, with new numbers."""
     origin, header = row.conversation, fork_row.conversation
-    shared_folds = [
-        stored for stored in folds.values() if stored.undone_at is None and stored.fold.stop <= header.length
-    ]
-    fork_folds = dict(enumerate(shared_folds))
+    fork_folds = dict(enumerate(folds_of_fork(folds.values(), header.length, header.first)))
     relatives = [
         key for name in (header.id, *row.ancestors) for key in index.keys.parts(header.recipient, name)
     ]  # the fork, and the conversations that must not expire before it

@@ -13,6 +13,7 @@ from minutebook.store.redis.rows import HeaderRow, append_fields, fold_from_reco
 from minutebook.store.redis.tenant import TenantIndex
 from minutebook.store.rules import (
     SEALED,
+    fold_to_undo,
     folds_in_range,
     header_after_rewind,
     require_fold,
@@ -116,13 +117,11 @@ async def rewind(
             if after is header:
                 return header
             changed: NumberedFolds = {}
-            while spanning_numbers := [
-                number for number, start in active_starts(folds).items() if start < to < folds[number].fold.stop
-            ]:
-                spanning = spanning_numbers[0]
-                if folds[spanning].sealed:
-                    raise FoldConflict(conversation, folds[spanning].fold.id, SEALED, "it can no longer be undone")
-                folds[spanning] = changed[spanning] = replace(folds[spanning], undone_at=at)
+            while fold := fold_to_undo(_active_folds(folds), to, header.first):
+                undone = next(number for number, stored in folds.items() if stored.fold is fold)
+                if folds[undone].sealed:
+                    raise FoldConflict(conversation, fold.id, SEALED, "it can no longer be undone")
+                folds[undone] = changed[undone] = replace(folds[undone], undone_at=at)
             number = max(folds, default=-1) + 1
             folds[number] = changed[number] = rewind_fold(header, to, reason, at)
             active = active_starts(folds)

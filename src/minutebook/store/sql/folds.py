@@ -14,6 +14,8 @@ from minutebook.record.fold import Fold
 from minutebook.store.codec import fold_from_bytes, fold_to_bytes, is_storable, microseconds, moment
 from minutebook.store.rules import (
     SEALED,
+    fold_to_undo,
+    folds_of_fork,
     header_after_rewind,
     require_fold,
     require_position,
@@ -94,8 +96,8 @@ async def rewind(
     after = header_after_rewind(header, to, expected_version, splits_an_exchange=splits, at=at)
     if after is header:
         return header
-    while cut := [fold for fold in await load_active_folds(tx, row, to, header.length) if fold.start < to]:
-        await undo(tx, row, cut[0].id, at)
+    while fold := fold_to_undo(await load_active_folds(tx, row, 0, header.length), to, header.first):
+        await undo(tx, row, fold.id, at)
     await _insert(tx, row, rewind_fold(header, to, reason, at))
     await tx.execute("DELETE FROM pin WHERE conversation = ? AND position >= ?", row.number, to)
     update = "UPDATE conversation SET version = ?, lead = ?, open_at = NULL, open_calls = NULL, updated_at = ? WHERE number = ?"
@@ -130,6 +132,8 @@ async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) 
     """Copy the folds and pins of the shared entries to a fork. A fold is active there if the one that covers it is not copied."""
     stop = fork.conversation.length
     fold_rows = await tx.rows(f"{_SELECT} AND undone_at IS NULL AND stop <= ? ORDER BY number", row.number, stop)
+    copied_ids = {stored.fold.id for stored in folds_of_fork(map(stored_fold, fold_rows), stop, row.conversation.first)}
+    fold_rows = [fold for fold in fold_rows if fold[1] in copied_ids]
     copied_numbers = {fold[0] for fold in fold_rows}
     await tx.execute_many(
         _INSERT, [(fork.number, *fold[:8], fold[8] if fold[8] in copied_numbers else None) for fold in fold_rows]

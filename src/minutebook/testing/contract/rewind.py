@@ -4,7 +4,15 @@ import asyncio
 
 from minutebook.errors import FoldConflict, InvalidSetting, VersionConflict
 from minutebook.store.base import ConversationStore
-from minutebook.testing.contract.samples import expect_error, scenario, summary_fold, text_entries, texts, turns
+from minutebook.testing.contract.samples import (
+    cut_fold,
+    expect_error,
+    scenario,
+    summary_fold,
+    text_entries,
+    texts,
+    turns,
+)
 
 
 async def view_texts(store: ConversationStore, conversation: str) -> list[object]:
@@ -105,6 +113,35 @@ class RewindContract:
         await store.rewind("a", 2)
 
         assert await view_texts(store, "a") == ["0", "1"]
+
+    @scenario
+    async def test_a_rewind_to_messages_that_a_fold_leaves_out_shows_these(self, store: ConversationStore) -> None:
+        await store.append("a", text_entries(*map(str, range(6))))
+        for fold in (summary_fold("summary", 0, 1), cut_fold("inner", 2, 3), cut_fold("outer", 1, 3)):
+            await store.add_fold("a", fold)
+
+        await store.rewind("a", 5)
+        assert (await view_texts(store, "a"))[1:] == ["3", "4"]
+        await store.rewind("a", 3)
+        assert (await view_texts(store, "a"))[1:] == ["1", "2"]
+        await store.append("a", text_entries("new"))
+        await store.rewind("a", 6)
+        assert (await view_texts(store, "a"))[1:] == ["1", "2"]
+        await store.rewind("a", 2)
+        assert (await view_texts(store, "a"))[1:] == ["1"]
+        await store.rewind("a", 1)
+        assert len(await view_texts(store, "a")) == 1
+
+    @scenario
+    async def test_a_fork_at_messages_that_a_fold_leaves_out_shows_these(self, store: ConversationStore) -> None:
+        await store.append("a", text_entries(*map(str, range(4))))
+        await store.add_fold("a", cut_fold("cut", 0, 2))
+
+        await store.fork("a", "b", at=2)
+        await store.fork("a", "c", at=3)
+
+        assert await view_texts(store, "b") == ["0", "1"]
+        assert await view_texts(store, "c") == ["2"]
 
     @scenario
     async def test_a_fold_over_purged_entries_is_shown_again(self, store: ConversationStore) -> None:

@@ -80,5 +80,10 @@ def summary_fold(name: str, start: int, stop: int, text: str = "") -> Fold:
     return Fold(name, start, stop, (shown,), "for a test")
 
 
+def cut_fold(name: str, start: int, stop: int) -> Fold:
+    """A fold that shows nothing."""
+    return Fold(name, start, stop, (), "for a test")
+
+
 def texts(entries: Sequence[ConversationEntry]) -> list[str | None]:
     return [entry.content for entry in entries]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minutebook import Conversation, MemoryStore, TurnStrategy
+from minutebook import CannotFit, Conversation, ConversationHistory, MemoryStore, TurnStrategy
 from minutebook.errors import InvalidSetting, MissingSetting, VersionConflict
 from tests.agent.parts import InProcessAdapter
 
@@ -115,19 +115,26 @@ def test_the_error_of_a_rewind_beyond_the_end_says_the_positions_once():
 @settings(max_examples=EXAMPLES)
 @given(
     steps=st.lists(
-        st.sampled_from(["turn", "turn", "turn", "turn", "turn", "rewind", "clear", "compact"]), max_size=40
+        st.sampled_from(["turn", "turn", "turn", "turn", "turn", "rewind", "clear", "compact", "reopen"]), max_size=40
     ),
     system=st.sampled_from([None, "Be brief."]),
 )
 def test_strategies_fold_what_is_left_after_any_rewind(strategy, manager, steps, system):
-    chat = Conversation("a", system=system, max_tokens=600, strategy=strategy, manager=manager)
+    options = {"system": system, "max_tokens": 600, "strategy": strategy, "manager": manager, "store": MemoryStore()}
+    chat = Conversation("a", **options)
     positions: dict[str, int] = {}
+    rewound: set[str] = set()
     for number, step in enumerate(["turn", *steps, "turn"]):
         if step == "clear":
             chat.clear()
+            rewound |= positions.keys()
             positions = {}
         elif step == "rewind" and len(positions) > 1:
-            chat.rewind(positions.popitem()[1])
+            text, position = positions.popitem()
+            rewound.add(text)
+            chat.rewind(position)
+        elif step == "reopen":
+            chat = Conversation("a", **options)
         elif step == "compact":
             chat.compact()
         elif step == "turn":
@@ -143,7 +150,53 @@ def test_strategies_fold_what_is_left_after_any_rewind(strategy, manager, steps,
             assert system in (None, contents[0])
             verbatim = [text for text in contents if str(text).startswith(("user ", "assistant "))]
             assert positions.keys() >= set(verbatim)
+            assert not [text for text in rewound if " ".join(text.split()[:2]) + " " in str(contents)]
             assert chat.view().tokens <= 600
+
+
+@pytest.mark.parametrize("strategy", ["summarize", "turns", "hybrid"])
+def test_no_later_summary_has_what_a_rewind_hides(strategy):
+    store = MemoryStore()
+    for number in range(40):
+        chat = Conversation("a", store=store, max_tokens=900, strategy=strategy)
+        chat.append(f"{number} {'word ' * 60}", {"role": "assistant", "content": f"{number} {'text ' * 60}"})
+        chat.view()
+        if number in {1, 20}:
+            secret = {"role": "assistant", "content": f"The path is /secret/{number}.txt."}
+            chat.append(f"We must use /secret/{number}.txt.", secret)
+            chat.rewind(-2)
+
+        assert "/secret/" not in str(chat.view().messages)
+    assert len(chat.folds()) < 5
+
+
+def test_no_summary_of_a_history_has_what_a_rewind_hides():
+    async def views():
+        history = ConversationHistory(MemoryStore(), "alice", max_turns_before_compaction=4, recent_turns_to_keep=2)
+        for number in range(20):
+            await history.append(
+                f"{number} {'word ' * 60}", {"role": "assistant", "content": f"{number} {'text ' * 60}"}
+            )
+            if number in {1, 10}:
+                await history.append(f"We must use /secret/{number}.txt.", {"role": "assistant", "content": "Yes."})
+                await history.rewind(-2)
+            await history.compact()
+            yield (await history.view()).messages
+
+    async def has_secret():
+        return ["/secret/" in str(view) async for view in views()]
+
+    assert not any(asyncio.run(has_secret()))
+
+
+def test_the_error_of_a_view_that_cannot_fit_names_positions_of_the_record():
+    chat = Conversation("a", max_tokens=100, strategy="truncate")
+    chat.append("one", {"role": "assistant", "content": "two"}, "three")
+    chat.rewind(1)
+    chat.append({"role": "assistant", "content": "four"}, "five " * 200)
+
+    with pytest.raises(CannotFit, match=r"message 4, 20\d tokens"):
+        chat.view()
 
 
 @pytest.mark.parametrize("hidden", range(1, 5))

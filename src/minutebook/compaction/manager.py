@@ -16,10 +16,11 @@ from minutebook.compaction.strategy import CompactionInput, HistoryStrategy, fol
 from minutebook.compaction.summarize import SummarizeStrategy
 from minutebook.compaction.summarizer import Summarizer, is_summary, require_summarizer, summary_text
 from minutebook.compaction.truncate import TruncateStrategy, fitting_folds
+from minutebook.compaction.visible_record import VisibleRecord
 from minutebook.errors import FoldConflict, InvalidResult, SummaryRejected, require_type
 from minutebook.history.curation import Curated
 from minutebook.history.protocol import EventBus, HistoryManager, SessionProtocol
-from minutebook.record.fold import Fold, active_folds
+from minutebook.record.fold import Fold
 from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
@@ -76,6 +77,8 @@ def now() -> datetime:
 
 SaveFold = Callable[[Fold], Awaitable[object]]
 """Stores a fold. If it returns a fold, that is the stored one: its id or its positions may differ."""
+LoadRewinds = Callable[[], Awaitable[Sequence[Fold]]]
+"""Returns the folds of `rewind`, in the order in which they were added, also those that later folds replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ class CompactionManager:
     """Folds old messages of one conversation with a strategy when the model's context window fills up.
 
     Without a strategy nothing is folded. `folds` has all folds of the conversation. If `save_fold` is set, it is called
-    with each new fold before that is added to `folds`. Every compaction is published on `bus`, by default that of the
+    with each new fold before that is added to `folds`. `load_rewinds` is needed if `folds` has only the active ones. Every compaction is published on `bus`, by default that of the
     session, except if there was nothing to fold. `conversation` and `tenant` are part of that event. After three failures in a row the strategy is not called
     for five minutes; managers with the same `breaker` count them together.
 
@@ -156,6 +159,7 @@ class CompactionManager:
         *,
         folds: Sequence[Fold] = (),
         save_fold: SaveFold | None = None,
+        load_rewinds: LoadRewinds | None = None,
         bus: EventBus | None = None,
         conversation: str | None = None,
         tenant: str | None = None,
@@ -171,6 +175,8 @@ class CompactionManager:
         require_summarizer(self.summarizer)
         self.folds = tuple(folds)
         self._save_fold = save_fold
+        self._load_rewinds = load_rewinds
+        self._rewinds: Sequence[Fold] = ()
         self._bus = bus
         self._conversation, self._tenant = conversation, tenant
         self._reply_tokens = reply_tokens
@@ -182,8 +188,8 @@ class CompactionManager:
 
     def compaction_input(self, record: Transcript, overhead_tokens: int = 0) -> CompactionInput:
         require_type("record", record, Transcript, "a Transcript, such as Transcript(messages)")
-        record, folds = _without_hidden_end(record, self.folds)
-        return CompactionInput(record, folds, self.model, overhead_tokens, self._reply_tokens)
+        visible = VisibleRecord(record, self.folds, self._rewinds)
+        return CompactionInput(visible.record, visible.folds, self.model, overhead_tokens, self._reply_tokens)
 
     async def check_and_apply(
         self,
@@ -217,7 +223,8 @@ class CompactionManager:
         except InvalidResult:
             raise
         except Exception as error:  # noqa: BLE001 - strategies can be user code
-            return await self._finish(strategy, history, _failed(strategy, error), session)
+            return await self._finish(strategy, record, history, _failed(strategy, error), session)
+        history = await self._with_all_rewinds(record, history)
         manager = self._manager or manager
         view = None if manager is None else view_with_cuts(history, manager, session)
         attempt = await self._attempt_if_useful(strategy, history)
@@ -225,7 +232,7 @@ class CompactionManager:
             attempt = _with_cuts(history, view, attempt)
         if history.with_folds(attempt.folds).tokens > history.limit:
             attempt = await self._fit(strategy, history, attempt)
-        return await self._finish(strategy, history, attempt, session)
+        return await self._finish(strategy, record, history, attempt, session)
 
     async def _fit(self, strategy: HistoryStrategy, history: CompactionInput, attempt: _Attempt) -> _Attempt:
         """Add folds until the request fits: an extractive summary first, then truncation.
@@ -260,14 +267,23 @@ class CompactionManager:
         strategy, history = self.strategy, self.compaction_input(record)
         if strategy is None:
             return CompactionResult(self.folds)
+        history = await self._with_all_rewinds(record, history)
         attempt = await self._attempt(strategy, history, self.summarizer)
         if attempt.folds and self._manager is not None:
             view = view_with_cuts(history, self._manager, session)
             attempt = attempt if view is None else _with_cuts(history, view, attempt)
         try:
-            return await self._finish(strategy, history, attempt, session)
+            return await self._finish(strategy, record, history, attempt, session)
         except FoldConflict as error:
-            return await self._finish(strategy, history, _Attempt([], "conflict", str(error), error), session)
+            return await self._finish(strategy, record, history, _Attempt([], "conflict", str(error), error), session)
+
+    async def _with_all_rewinds(self, record: Transcript, history: CompactionInput) -> CompactionInput:
+        """The input without the messages of replaced rewinds, which must not be summarized again."""
+        if self._load_rewinds is None or all(fold.is_rewind for fold in self.folds):
+            return history
+        rewinds = await self._load_rewinds()
+        self._rewinds = [fold for fold in rewinds if fold.stop <= len(record)]
+        return self.compaction_input(record, history.overhead_tokens)
 
     async def _attempt_if_useful(self, strategy: HistoryStrategy, history: CompactionInput) -> _Attempt:
         """Call the strategy, unless it failed several times or too few messages were added since the last call."""
@@ -307,14 +323,16 @@ class CompactionManager:
     async def _finish(
         self,
         strategy: HistoryStrategy,
+        record: Transcript,
         history: CompactionInput,
         attempt: _Attempt,
         session: SessionProtocol | None,
     ) -> CompactionResult:
         """Store the folds, publish the event and return the result."""
         after = history.with_folds(attempt.folds)
+        visible = VisibleRecord(record, self.folds, self._rewinds)
         added: list[Fold] = []
-        for fold in attempt.folds:
+        for fold in map(visible.at_record_positions, attempt.folds):
             stored = fold if self._save_fold is None else await self._save_fold(fold)
             added.append(stored if isinstance(stored, Fold) else fold)
         if attempt.outcome == "nothing to fold":
@@ -349,18 +367,6 @@ class CompactionManager:
             event if added else None,
             attempt.error,
         )
-
-
-def _without_hidden_end(record: Transcript, folds: tuple[Fold, ...]) -> tuple[Transcript, tuple[Fold, ...]]:
-    """The record and its folds without the last messages if a rewind hides these, so that the newest message is a shown one."""
-    last_fold = max(active_folds(record, folds), key=lambda fold: fold.stop, default=None)
-    if last_fold is None or not last_fold.is_rewind or last_fold.stop < len(record):
-        return record, folds
-    shorter = Transcript(record[: last_fold.start], counter=record.counter, broken=record.broken)
-    for pin in record.pins:
-        if pin < last_fold.start:
-            shorter.pin(pin)
-    return shorter, tuple(fold for fold in folds if fold.stop <= last_fold.start)
 
 
 def _is_due(strategy: HistoryStrategy, history: CompactionInput) -> bool:

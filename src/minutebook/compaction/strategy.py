@@ -7,7 +7,7 @@ the record that may be folded.
 from bisect import bisect_left
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Any, Final, Protocol, runtime_checkable
 
 from minutebook.compaction.summarizer import Summarizer, is_summary
@@ -15,7 +15,7 @@ from minutebook.errors import FoldConflict, InvalidResult, InvalidSetting, requi
 from minutebook.history.compose import name_from_class
 from minutebook.history.incremental import last_exchange
 from minutebook.record.fold import Fold, active_folds, record_with_folds
-from minutebook.record.message import Message, is_system
+from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
 from minutebook.tokens.models import ModelInfo
 
@@ -28,6 +28,7 @@ class CompactionInput:
     """The state of a conversation before a model call."""
 
     record: Transcript
+    """The messages, without those that a rewind hides."""
     folds: tuple[Fold, ...]
     """All folds of the record, in the order in which they were added."""
     model: ModelInfo
@@ -78,11 +79,8 @@ class CompactionInput:
 
     @property
     def leading(self) -> range:
-        """The leading system messages. If the conversation was cleared, those that follow the cleared messages."""
-        start = next((fold.stop for fold in self.active_folds if fold.is_rewind and not fold.start), 0)
-        if not start:
-            return range(self.record.system_prompt_count)
-        return range(start, start + len(list(takewhile(is_system, self.record.since(start)))))
+        """The leading system messages."""
+        return range(self.record.system_prompt_count)
 
     @property
     def folded_until(self) -> int:

@@ -204,7 +204,8 @@ def _cannot_fit(history: CompactionInput) -> CannotFit:
         cleared = cleared_result(record, index) if index in clippable else None
         if cleared is not None:
             message_tokens = min(message_tokens, record.counter.message(cleared[0]))
-        parts.append((f"the {role_of(record[index])} message", index, message_tokens))
+        position = record.position_of(index)
+        parts.append((f"the {role_of(record[index])} message", index if position is None else position, message_tokens))
         tokens += message_tokens
     return CannotFit(history.limit, max(tokens, history.limit + 1), parts)
 

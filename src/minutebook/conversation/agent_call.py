@@ -97,7 +97,9 @@ class RunRecord(ModelCall):
         self._compactor: Compactor | None = None
         if compacts(self.settings.policy):
             policy, folds = self.settings.policy, self.source.folds
-            self._compactor = policy.compaction(folds, self._save_fold, tenant=self._store.tenant)
+            self._compactor = policy.compaction(
+                folds, self._save_fold, self._fold_storage.rewinds, tenant=self._store.tenant
+            )
 
     @property
     def max_tokens(self) -> int | None:

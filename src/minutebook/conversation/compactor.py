@@ -36,7 +36,7 @@ _FIRST_PAGE_RADIUS: Final = 32
 
 
 class FoldStorage:
-    """Stores the folds of one conversation; pass `save` to a `CompactionManager`.
+    """Stores the folds of one conversation; pass `save` and `rewinds` to a `CompactionManager`.
 
     Each fold gets a new unique id. A strategy gives equal folds equal ids, and a store rejects the id of an undone fold.
     """
@@ -46,6 +46,11 @@ class FoldStorage:
         self.active = tuple(visible_folds(folds))
         self._store = store
         self._conversation = conversation
+
+    async def rewinds(self) -> list[Fold]:
+        """The folds of `rewind` that are not undone, in the order in which they were added."""
+        stored = await self._store.folds(self._conversation)
+        return [entry.fold for entry in stored if entry.fold.is_rewind and entry.undone_at is None]
 
     async def save(self, fold: Fold, *, fold_id: str | None = None) -> Fold:
         """Store a fold, replacing the active folds in its range, and return it with its new id.

@@ -335,7 +335,10 @@ class ModelCall:
         if is_dry_run:
             policy = replace(policy, summarizer=None, breakers=defaultdict(CircuitBreaker))
         manager = policy.compaction(
-            self.source.folds, None if is_dry_run else self._save_fold, tenant=self._store.tenant
+            self.source.folds,
+            None if is_dry_run else self._save_fold,
+            self._fold_storage.rewinds,
+            tenant=self._store.tenant,
         )
         if manager is None or not compacts(policy):
             return

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from minutebook.compaction.circuit_breaker import CircuitBreaker
-from minutebook.compaction.manager import CompactionManager, SaveFold
+from minutebook.compaction.manager import CompactionManager, LoadRewinds, SaveFold
 from minutebook.compaction.registry import SETTING_FIELDS, strategy_names, strategy_with_settings
 from minutebook.compaction.strategy import HistoryStrategy
 from minutebook.compaction.summarizer import Summarizer
@@ -108,6 +108,7 @@ class Policy:
         self,
         folds: Sequence[Fold] = (),
         save_fold: SaveFold | None = None,
+        load_rewinds: LoadRewinds | None = None,
         *,
         bus: EventBus | None = None,
         tenant: str = "default",
@@ -126,6 +127,7 @@ class Policy:
             self.summarizer,
             folds=folds,
             save_fold=save_fold,
+            load_rewinds=load_rewinds,
             bus=bus,
             manager=composed(managers) if managers else None,
             breaker=self.breakers[tenant],

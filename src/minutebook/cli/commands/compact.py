@@ -147,7 +147,9 @@ async def compact_by_strategy(
     """
     loaded = await store.load(conversation)
     storage = FoldStorage(store, conversation, loaded.folds)
-    manager = CompactionManager(strategy, model, folds=loaded.folds, save_fold=storage.save)
+    manager = CompactionManager(
+        strategy, model, folds=loaded.folds, save_fold=storage.save, load_rewinds=storage.rewinds
+    )
     record = ViewSource(loaded, (), counter=counter, whole_record=True).record
     compaction_input = manager.compaction_input(record)
     result = await manager.check_and_apply(record)

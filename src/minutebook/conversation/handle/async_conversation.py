@@ -332,6 +332,7 @@ class AsyncConversation(ConversationCalls):
             self._policy.summarizer,
             folds=source.folds,
             save_fold=storage.save,
+            load_rewinds=storage.rewinds,
             conversation=self.id,
             tenant=self.store.tenant,
             manager=self._policy.policy.manager,

@@ -45,7 +45,9 @@ async def compact_above_threshold(
     strategy = service.policy(model).strategy or strategy_named(_DEFAULT_STRATEGY)
     storage = FoldStorage(store, continued.conversation, source.folds)
     window = ModelInfo(model, max_input_tokens=threshold)
-    manager = CompactionManager(strategy, window, folds=source.folds, save_fold=storage.save)
+    manager = CompactionManager(
+        strategy, window, folds=source.folds, save_fold=storage.save, load_rewinds=storage.rewinds
+    )
     if manager.compaction_input(source.record).tokens <= threshold:
         return continued
     try:

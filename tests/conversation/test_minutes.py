@@ -82,6 +82,14 @@ def test_also_when_folds_are_added(chat, manager):
     assert_same_minutes(chat, manager, folds)
 
 
+def test_also_when_a_cut_leaves_out_what_a_fold_shows():
+    sizes = [85, 95, 2, 105, 60, 2]
+    chat = [{"role": ("user", "assistant")[index % 2], "content": "word " * size} for index, size in enumerate(sizes)]
+    fold = Fold.over(range(2), shown="[earlier]", reason="small talk")
+
+    assert_same_minutes(chat, TokenBudgetManager(120), [fold])
+
+
 @given(conversations())
 def test_the_digest_is_that_of_the_messages_as_a_json_list(chat):
     text = json.dumps(chat, ensure_ascii=False, separators=(",", ":"))

@@ -15,7 +15,7 @@ from minutebook.agent.messages import Usage
 from minutebook.conversation.config import RetentionConfig
 from minutebook.conversation.policy import Policy
 from minutebook.conversation.retention import PruningDecision
-from minutebook.history.curation import NoteStatus, ViewNote, notes_since
+from minutebook.history.curation import Curated, NoteStatus, ViewNote, notes_since
 from minutebook.history.explanation import changed_messages, status_and_reason
 from minutebook.history.view import View
 from minutebook.record.fold import Fold
@@ -81,6 +81,15 @@ class _RunningDigest:
         complete_hash = self._hash.copy()
         complete_hash.update(b"]")
         return complete_hash.hexdigest()
+
+
+def _have_same_added(view: Curated, other: Curated) -> bool:
+    """Whether both views have the same messages that are not in the record."""
+    added, other_added = (
+        [message for message, origin in zip(curated, curated.origins, strict=True) if origin is None]
+        for curated in (view, other)
+    )
+    return len(added) == len(other_added) and all(map(is_, added, other_added))
 
 
 class _MinutesBuilder:
@@ -171,6 +180,8 @@ class _MinutesBuilder:
         if last is None or not self._is_whole or not self._is_same_record(view, positions, front):
             return None
         before, now = last.curated, view.curated
+        if view.hidden and not _have_same_added(before, now):
+            return None  # if the view has no message of a fold, the messages that the fold hides have another reason
         notes: dict[int, ViewNote] = {}
         for chain_before, chain_now in zip(before.note_chains, now.note_chains, strict=True):
             added = notes_since(chain_now, chain_before)

@@ -163,6 +163,7 @@ def confirm(question: str, *, yes: bool) -> None:
     except click.Abort:
         if sys.stdin.isatty():
             raise
+        click.echo(err=True)  # ends the line of the question
         raise click.UsageError(
             "stdin is not a terminal, so it cannot answer; use --yes to confirm, or --dry-run to see what would change."
         ) from None

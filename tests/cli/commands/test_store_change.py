@@ -145,6 +145,7 @@ def test_erase_asks_first(kept: OnDatabase) -> None:
     assert "Delete conversation 'order-17' with 49 messages and all forks permanently?" in no.stderr
     assert "use --yes to confirm" in nobody.stderr
     assert kept("show", "order-17").exit_code == 0
+    assert "[y/N]: \nUsage: " in nobody.stderr
 
     yes = kept("erase", "order-17", stdin="y\n")
 

@@ -68,7 +68,8 @@ class ConversationHeader:
     status_updated_at: datetime
     status: ConversationStatus = ConversationStatus.IDLE
     version: int = 0
-    """Number of appends and rewinds; being created by a fork counts as one. Folds, pins, labels and status do not change it."""
+    """Number of appends, rewinds and undone rewinds; being created by a fork counts as one. Other folds, pins, labels and
+    status do not change it."""
     length: int = 0
     """Number of entries ever appended, purged ones too: the position of the next entry."""
     turns: int = 0

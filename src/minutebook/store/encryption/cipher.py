@@ -221,6 +221,8 @@ def decrypted_entry(
 
 def encrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
     """A fold over the same range with encrypted messages. It is deterministic, so that adding a fold twice has no effect."""
+    if fold.is_rewind:
+        return fold  # it has no content
     plaintext = compress(fold_to_bytes(fold))
     ciphertext = cipher.encrypt_deterministic(plaintext, _fold_context(fold, tenant, root))
     return Fold(fold.id, fold.start, fold.stop, ({"role": "system", "content": "", CIPHERTEXT: ciphertext},), "sealed")
@@ -233,7 +235,7 @@ def decrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
         DecryptionFailed: it was changed, or comes from another conversation.
     """
     if fold.is_rewind:
-        return fold  # of a rewind: it has no content
+        return fold
     ciphertext = fold.shown[0].get(CIPHERTEXT) if fold.shown else None
     plaintext = cipher.decrypt(str(ciphertext), _fold_context(fold, tenant, root))
     return fold_from_bytes(fold.id, fold.start, fold.stop, decompress(plaintext))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
@@ -11,11 +12,18 @@ from minutebook.store.backend import ListQuery
 from minutebook.store.codec import cursor_of, cursor_values, microseconds, moment
 from minutebook.store.redis import documents as redis_documents
 from minutebook.store.redis.connection import Value
-from minutebook.store.redis.folds import NumberedFolds, active_args, active_starts, fold_args, numbered_folds
+from minutebook.store.redis.folds import (
+    NumberedFolds,
+    active_args,
+    active_starts,
+    fold_args,
+    numbered_folds,
+    read_end_of_system,
+)
 from minutebook.store.redis.keys import PARTS, IdClaim, created_at_of, order_member, parse_order_member, rank_of
 from minutebook.store.redis.rows import HeaderRow, new_header_fields
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
-from minutebook.store.rules import recipient_hash, require_fork_position
+from minutebook.store.rules import find_lead, recipient_hash, require_fork_position
 from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin, Page
 
 BATCH: Final = 500
@@ -42,8 +50,13 @@ async def fork(
             if claim is None:
                 continue
             turns = row.conversation.turns if position is None else int(reply[3])
+            folds = _folds_of_fork(numbered_folds(reply[4]), length)
             fork_row = _fork_row(row, new_id, length, turns, at, claim)
-            keys, args = _fork_arguments(index, row, fork_row, claim, numbered_folds(reply[4]))
+            if length < row.conversation.lead:
+                end_of_system = await read_end_of_system(index, row, length)
+                lead = await find_lead(fork_row.conversation, folds.values(), end_of_system)
+                fork_row = replace(fork_row, conversation=replace(fork_row.conversation, lead=lead))
+            keys, args = _fork_arguments(index, row, fork_row, claim, folds)
             reply = await index.engine.run_script("fork", keys, args)
             if reply[0] == b"done":
                 index.engine.add_to_cache(index.tenant, new_id, fork_row.conversation.recipient, fork_row)
@@ -70,15 +83,18 @@ def _fork_row(row: HeaderRow, new_id: str, length: int, turns: int, at: datetime
     return HeaderRow(header, claim.nonce, (*row.ancestors, origin.id))
 
 
+def _folds_of_fork(folds: NumberedFolds, length: int) -> NumberedFolds:
+    """The folds of the entries that a fork shares, with new numbers."""
+    return dict(
+        enumerate(stored for stored in folds.values() if stored.undone_at is None and stored.fold.stop <= length)
+    )
+
+
 def _fork_arguments(
-    index: TenantIndex, row: HeaderRow, fork_row: HeaderRow, claim: IdClaim, folds: NumberedFolds
+    index: TenantIndex, row: HeaderRow, fork_row: HeaderRow, claim: IdClaim, fork_folds: NumberedFolds
 ) -> tuple[list[str], list[Value]]:
-    """The keys and arguments of the script `fork`. The fork gets the folds of its entries, with new numbers."""
+    """The keys and arguments of the script `fork`."""
     origin, header = row.conversation, fork_row.conversation
-    shared_folds = [
-        stored for stored in folds.values() if stored.undone_at is None and stored.fold.stop <= header.length
-    ]
-    fork_folds = dict(enumerate(shared_folds))
     relatives = [
         key for name in (header.id, *row.ancestors) for key in index.keys.parts(header.recipient, name)
     ]  # the fork, and the conversations that must not expire before it

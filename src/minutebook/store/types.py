@@ -247,6 +247,8 @@ def require_name(kind: str, value: object) -> str:
 
 RESERVED_TENANT: Final = "_minutebook"
 """The tenant that owns API keys, token counts, usage totals and the audit log. Keys and configurations cannot use it."""
+KEY_TENANT_PREFIX: Final = "data keys "
+"""Start of the names of the tenants that own the data keys of an encrypted store."""
 REQUEST_KIND: Final = "request"
 """The document kind of the minutes of requests, which the databases also index by their age. The header has the highest
 `number` of their bodies."""

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from bench import scale_length, waiting
+from bench import scale_length, scale_service, waiting
 from bench.report import Part, Table, Target, progress, time_of, times
 from minutebook import ConversationStore, Fold, open_store
 from minutebook.errors import ConversationNotFound
@@ -51,6 +51,8 @@ def measure(
     part = asyncio.run(_measure(sorted(sizes or (QUICK_SIZES if quick else SIZES)), engines))
     for engine in engines:
         scale_length.measure(part, engine, quick=quick)
+    if "PostgreSQL" in engines:
+        scale_service.measure(part, quick=quick)
     return part
 
 
@@ -62,10 +64,12 @@ async def _measure(sizes: Sequence[int], engines: Sequence[str]) -> Part:
         part.tables.append(await _index_sizes(engine, min(sizes)))
         async with open_empty(engine) as (store, url):
             await import_conversations(store, min(sizes))
-            results_of_waits = [await waiting.measure_waits(store, engine, min(sizes) // MESSAGES)]
+            conversations = min(sizes) // MESSAGES
+            results_of_work = [await waiting.measure_gc(store, engine, conversations)]
+            results_of_work.append(await waiting.measure_waits(store, engine, conversations))
             if engine == "PostgreSQL":
-                results_of_waits.append(await waiting.measure_erasures(url))
-        for table, target in results_of_waits:
+                results_of_work.append(await waiting.measure_erasures(url))
+        for table, target in results_of_work:
             part.tables.append(table)
             part.targets.append(target)
     if "PostgreSQL" in engines:

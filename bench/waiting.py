@@ -1,4 +1,6 @@
-"""How long appends wait while a database is vacuumed, trimmed and erased, and how erasures scale with processes."""
+"""How long appends wait while a database is vacuumed, trimmed and erased, how fast `gc` finds that nothing is due, and how
+erasures scale with processes.
+"""
 
 import asyncio
 import sys
@@ -21,6 +23,10 @@ PROCESSES = 3
 MIN_SCALING = 2.5
 ERASED_BY_PROCESS = 60
 ROUND_TRIP_SECONDS = 0.002
+GC_TURNS = 2
+GC_TASKS = 32
+"""Conversations that `minutebook gc` trims at the same time."""
+MIN_GC_RATE = 1_000
 
 Work = Callable[[ConversationStore, int], Awaitable[object]]
 """Runs on a store with this many conversations."""
@@ -33,7 +39,11 @@ async def _erase(store: ConversationStore, conversations: int) -> None:
 
 async def _trim(store: ConversationStore, conversations: int) -> None:
     for number in range(conversations // 4, conversations // 2):
-        await trim_all(store, f"c{number}", older_than_turns=2, persistence=Persistence.STATUS, write=True)
+        await _trim_conversation(store, number)
+
+
+async def _trim_conversation(store: ConversationStore, number: int) -> None:
+    await trim_all(store, f"c{number}", older_than_turns=GC_TURNS, persistence=Persistence.STATUS, write=True)
 
 
 WORK: dict[str, Work] = {
@@ -77,6 +87,20 @@ async def measure_waits(store: ConversationStore, engine: str, conversations: in
     table.notes.append(f"{WRITERS} tasks append to their own conversations in the process that does the work.")
     claim = f"{engine}: no append waits longer than {time_of(MAX_WAIT_SECONDS)} (p99) during gc, erase or vacuum"
     return table, Target(claim, time_of(slowest), slowest <= MAX_WAIT_SECONDS)
+
+
+async def measure_gc(store: ConversationStore, engine: str, conversations: int) -> tuple[Table, Target]:
+    """Conversations per second that `gc` checks, if nothing is due in any of them."""
+    progress(f"scale: {engine}, gc with nothing due")
+    started = perf_counter()
+    for start in range(0, conversations, GC_TASKS):
+        batch = range(start, min(start + GC_TASKS, conversations))
+        await asyncio.gather(*(_trim_conversation(store, number) for number in batch))
+    rate = conversations / (perf_counter() - started)
+    table = Table(f"Scale: {engine}, conversations checked by gc per second", [engine, "per second"])
+    table.rows.append(["nothing due", f"{rate:,.0f}"])
+    claim = f"{engine}: gc checks at least {MIN_GC_RATE:,} conversations per second if nothing is due"
+    return table, Target(claim, f"{rate:,.0f}", rate >= MIN_GC_RATE)
 
 
 async def measure_erasures(url: str) -> tuple[Table, Target]:

@@ -15,7 +15,7 @@ def test_every_operation_is_measured_in_every_database(monkeypatch):
     figures = part.figures["SQLite"]
     assert [set(figures[size]["seconds"]) for size in ("200", "400")] == [set(scale.OPERATIONS)] * 2
     assert part.tables[0].columns == ["SQLite", "200", "400", "growth"]
-    assert len(part.targets) == 7
+    assert len(part.targets) == 8
     assert len(part.figures["SQLite, length"]["service, newest"]) == 2
 
 

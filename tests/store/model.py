@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from minutebook import Fold, Transcript
 from minutebook.record import exchanges, turns
 from minutebook.record.fold import record_with_folds
-from minutebook.record.message import text_of
+from minutebook.record.message import is_system, text_of
 from minutebook.store.words import words
 
 
@@ -31,11 +31,24 @@ class ModelConversation:
     sealed: set[str] = field(default_factory=set)
     pins: set[int] = field(default_factory=set)
     origin: str | None = None
+    calls_from: int = 0
+    """Calls before this position were hidden by a rewind."""
     status: str = "idle"
 
     @property
     def open_calls(self):
-        return Transcript(self.messages, broken="mark").open_calls
+        return Transcript(self.messages[self.calls_from :], broken="mark").open_calls
+
+    @property
+    def lead(self):
+        """The position after the leading system messages, as if the hidden messages did not exist; None after a purge."""
+        rewinds = [range(fold.start, fold.stop) for fold in self.applied_folds if fold.is_rewind]
+        shown = [
+            position
+            for position, message in enumerate(self.messages)
+            if not is_system(message) and not any(position in hidden for hidden in rewinds)
+        ]
+        return None if self.first else min(shown, default=len(self.messages))
 
     @property
     def applied_folds(self):
@@ -59,6 +72,34 @@ class ModelConversation:
             for other in self.active_folds
         )
         return whole and apart_or_covered
+
+    def may_rewind(self, to):
+        """Whether no fold over entries before and after a position would have to stay. Undoing one may show another."""
+        undone = set(self.undone)
+        try:
+            while cut := [fold for fold in self.active_folds if fold.start < to < fold.stop]:
+                if cut[0].id in self.sealed:
+                    return False
+                self.undone.add(cut[0].id)
+            return True
+        finally:
+            self.undone = undone
+
+    def rewind(self, fold):
+        """Add the fold of a rewind."""
+        while cut := [other for other in self.active_folds if other.start < fold.start < other.stop]:
+            self.undone.add(cut[0].id)
+        if self.open_calls:
+            self.sealed.add(fold.id)
+        self.folds.append(fold)
+        self.pins -= set(range(fold.start, fold.stop))
+        self.calls_from = len(self.messages)
+        self.version += 1
+
+    def undo(self, fold):
+        if fold.is_rewind and fold.id not in self.undone:
+            self.version += 1
+        self.undone.add(fold.id)
 
     def may_purge(self, before):
         covered = {

@@ -232,7 +232,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.expect_error(FoldConflict, self.store.undo_fold(name, fold.id))
         else:
             assert self.run(self.store.undo_fold(name, fold.id)).undone_at is not None
-            model.undone.add(fold.id)
+            model.undo(fold)
 
     @precondition(lambda self: self.models)
     @rule(name=names, position=positions, on=st.booleans())
@@ -263,6 +263,27 @@ class StoreMachine(RuleBasedStateMachine):
                 model.first = before
         else:
             self.expect_error(FoldConflict, self.store.purge(name, before=before))
+
+    @precondition(lambda self: self.models)
+    @rule(name=names, position=positions, stale=st.sampled_from([0, 0, 0, 1]))
+    def rewind(self, name, position, stale):
+        model = self.models.get(name)
+        if not model:
+            return
+        starts = [unit.start for unit in exchanges(model.messages)]
+        attempt = self.store.rewind(name, position, expected_version=model.version + stale)
+        if stale:
+            self.expect_error(VersionConflict, attempt)
+        elif position != 0 and (position < model.first or position not in {*starts, len(model.messages)}):
+            self.expect_error(InvalidSetting, attempt)
+        elif position == len(model.messages):
+            assert self.run(attempt).version == model.version
+        elif not model.may_rewind(position):
+            self.expect_error(FoldConflict, attempt)
+        else:
+            assert self.run(attempt).version == model.version + 1
+            (fold,) = [stored.fold for stored in self.run(self.store.folds(name))][-1:]
+            model.rewind(fold)
 
     @precondition(lambda self: self.models)
     @rule(name=names, new=names, position=positions)
@@ -463,6 +484,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def compare(self, header, model):
         assert (header.version, header.length, header.first) == (model.version, len(model.messages), model.first)
+        assert model.lead in {None, header.lead}
         assert (header.recipient, header.status, header.open_calls) == (model.recipient, model.status, model.open_calls)
         whole, view = self.run(self.both(header.id))
         assert whole.messages == model.messages[model.first :]

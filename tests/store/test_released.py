@@ -31,13 +31,14 @@ def new_database():
     """The URL of a new, empty PostgreSQL database."""
     require_postgres()
     url, root_url = shared.url(), shared.root_url()
-    owner = psycopg.conninfo.conninfo_to_dict(url)["user"]
+    parts = psycopg.conninfo.conninfo_to_dict(url)
+    name = f"{parts['dbname']}_released"  # each process of a test run has its own
     with psycopg.connect(root_url, autocommit=True) as db:
-        db.execute("DROP DATABASE IF EXISTS released")
-        db.execute(f"CREATE DATABASE released OWNER {owner}")
-    yield psycopg.conninfo.make_conninfo(url, dbname="released")
+        db.execute(f"DROP DATABASE IF EXISTS {name}")
+        db.execute(f"CREATE DATABASE {name} OWNER {parts['user']}")
+    yield psycopg.conninfo.make_conninfo(url, dbname=name)
     with psycopg.connect(root_url, autocommit=True) as db:
-        db.execute("DROP DATABASE released WITH (FORCE)")
+        db.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def restored(request, tmp_path):
     conninfo = request.getfixturevalue("new_database")
     restore_postgres(conninfo, FOLDER / name)
     parts = psycopg.conninfo.conninfo_to_dict(conninfo)
-    return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/released"
+    return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 
 
 @pytest.mark.parametrize(("package", "name", "checksum"), RELEASED)

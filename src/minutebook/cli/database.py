@@ -35,7 +35,7 @@ from minutebook.store.encryption.marker import read_key
 from minutebook.store.memory import MemoryStore
 from minutebook.store.sqlite.connection import APPLICATION_ID, map_errors, migrations, open_reader
 from minutebook.store.sqlite.store import SqliteStore
-from minutebook.store.types import ConversationHeader, ConversationStatus
+from minutebook.store.types import KEY_TENANT_PREFIX, RESERVED_TENANT, ConversationHeader, ConversationStatus
 from minutebook.store.url import open_store
 
 if TYPE_CHECKING:
@@ -233,9 +233,13 @@ MAX_COUNT: Final = 100_000
 """Maximum rows that a status counts of each kind, so that its time does not depend on the size of the database."""
 MORE_THAN: Final = "more_than"
 """The key of a status whose value lists the counts that reached the maximum."""
+_IS_OF_A_USER: Final = (
+    f"tenant <> '{RESERVED_TENANT}' AND substr(tenant, 1, {len(KEY_TENANT_PREFIX)}) <> '{KEY_TENANT_PREFIX}'"
+)
+"""Excludes what minutebook itself stores, such as API keys and the data keys of an encryption."""
 _COUNTED_ROWS: Final = {
-    "tenants": "SELECT tenant FROM conversation",
-    "conversations": "SELECT 1 FROM conversation",
+    "tenants": f"SELECT tenant FROM conversation WHERE {_IS_OF_A_USER}",  # noqa: S608 - a constant of ours
+    "conversations": f"SELECT 1 FROM conversation WHERE {_IS_OF_A_USER}",  # noqa: S608 - a constant of ours
     "entries": "SELECT 1 FROM entry",
     "folds": "SELECT 1 FROM fold",
     "pins": "SELECT 1 FROM pin",

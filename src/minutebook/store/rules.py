@@ -8,12 +8,12 @@ of a long conversation, and the first that is no longer needed. So the content o
 replaced by shorter ones. Roles, texts and the pairing of calls and results cannot change.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 from minutebook.errors import BrokenConversation, FoldConflict, InvalidSetting, MissingSetting, VersionConflict
@@ -27,6 +27,8 @@ from minutebook.store.codec import Packed, is_storable, pack
 from minutebook.store.types import ConversationHeader, ConversationStatus, StoredFold, require_name
 from minutebook.wire.chat import provider_message_to_entry
 
+EndOfSystem: TypeAlias = Callable[[int], Awaitable[int]]
+"""The position of the first entry from a position on that is no system message; the end of the record if there is none."""
 MAX_LABELS: Final = 16
 MAX_LABEL_CHARACTERS: Final = 1024
 MAX_PAGE_ITEMS: Final = 1000
@@ -213,7 +215,10 @@ def require_fold(
         raise conflict(f"covers {fold.start}..{fold.stop}, which is not a range within 0..{conversation.length}")
     if splits_an_exchange:
         raise conflict(f"covers {fold.start}..{fold.stop}, which splits an exchange")
-    if conversation.open_at is not None and fold.stop > conversation.open_at:
+    hides_end = (
+        fold.is_rewind and fold.stop == conversation.length
+    )  # as `rewind`, which hides calls without results too
+    if conversation.open_at is not None and fold.stop > conversation.open_at and not hides_end:
         raise conflict(f"covers the tool calls of message {conversation.open_at}, which have no results yet")
     for other in overlapping:
         if not _covers(fold, other):
@@ -319,12 +324,10 @@ def require_fork_position(conversation: ConversationHeader, at: int | None, *, s
 SEALED: Final = "entries that it covers were purged, or a tool call that it hides has no result"
 
 
-def header_after_rewind(
-    header: ConversationHeader, to: int, expected_version: int | None, *, splits_an_exchange: bool, at: datetime
-) -> ConversationHeader:
-    """The header after a rewind; the same object if there is nothing to hide.
-
-    System messages that follow a rewind to the leading ones belong to these.
+def require_rewind(
+    header: ConversationHeader, to: int, expected_version: int | None, *, splits_an_exchange: bool
+) -> None:
+    """Check that a conversation can be rewound to a position.
 
     Raises:
         VersionConflict: the conversation has another version than expected.
@@ -336,10 +339,6 @@ def header_after_rewind(
         raise InvalidSetting("to", to, f"0, or {stored}" if header.first else stored)
     if splits_an_exchange:
         raise InvalidSetting("to", to, "a position between two exchanges")
-    if to == header.length:
-        return header
-    lead = header.length if to <= header.lead else header.lead
-    return replace(header, version=header.version + 1, lead=lead, open_calls=(), open_at=None, updated_at=at)
 
 
 def fold_to_undo(active: Iterable[Fold], length: int, first: int) -> Fold | None:
@@ -367,10 +366,50 @@ def folds_of_fork(folds: Iterable[StoredFold], length: int, first: int) -> list[
     return shared
 
 
-def rewind_fold(header: ConversationHeader, to: int, reason: str, at: datetime) -> StoredFold:
-    """The fold that hides all entries from a position on. It cannot be undone if a hidden call has no result."""
-    fold = Fold(f"{reason}-{uuid4().hex}", to, header.length, (), reason)
-    return StoredFold(fold, at, sealed=bool(header.open_calls))
+async def header_with_rewinds(
+    header: ConversationHeader, folds: Iterable[StoredFold], end_of_system: EndOfSystem
+) -> ConversationHeader:
+    """The header after the rewinds among the folds have changed. Open calls at the end may be hidden now."""
+    rewinds = _standing_rewinds(folds)
+    is_end_hidden = any(fold.stop == header.length for fold in rewinds)
+    return replace(
+        header,
+        version=header.version + 1,
+        lead=await _find_lead(header, rewinds, end_of_system),
+        open_calls=() if is_end_hidden else header.open_calls,
+        open_at=None if is_end_hidden else header.open_at,
+    )
+
+
+async def find_lead(header: ConversationHeader, folds: Iterable[StoredFold], end_of_system: EndOfSystem) -> int:
+    """The position after the leading system messages. System messages that follow a rewind to these belong to them."""
+    return await _find_lead(header, _standing_rewinds(folds), end_of_system)
+
+
+def _standing_rewinds(folds: Iterable[StoredFold]) -> list[Fold]:
+    """The rewinds that are not undone, by start. A later fold may cover them."""
+    rewinds = (stored.fold for stored in folds if stored.undone_at is None and stored.fold.is_rewind)
+    return sorted(rewinds, key=lambda fold: fold.start)
+
+
+async def _find_lead(header: ConversationHeader, rewinds: Iterable[Fold], end_of_system: EndOfSystem) -> int:
+    lead = await end_of_system(header.first)
+    if lead == header.first:  # what was purged is not known
+        lead = min(header.lead, header.first)
+    for fold in rewinds:
+        if fold.start <= lead < fold.stop:
+            lead = await end_of_system(fold.stop)
+    return lead
+
+
+def rewind_fold(header: ConversationHeader, to: int, reason: str) -> Fold:
+    """The fold that hides all entries from a position on."""
+    return Fold(f"{reason}-{uuid4().hex}", to, header.length, (), reason)
+
+
+def new_fold(header: ConversationHeader, fold: Fold, at: datetime) -> StoredFold:
+    """A fold that is added. A rewind cannot be undone if a call that it hides has no result."""
+    return StoredFold(fold, at, sealed=header.open_at is not None and fold.stop > header.open_at)
 
 
 def require_target(conversation: str | None, recipient: str | None) -> None:

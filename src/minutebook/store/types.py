@@ -68,7 +68,8 @@ class ConversationHeader:
     status_updated_at: datetime
     status: ConversationStatus = ConversationStatus.IDLE
     version: int = 0
-    """Number of appends and rewinds; being created by a fork counts as one. Folds, pins, labels and status do not change it."""
+    """Number of appends, rewinds and undone rewinds; being created by a fork counts as one. Other folds, pins, labels and
+    status do not change it."""
     length: int = 0
     """Number of entries ever appended, purged ones too: the position of the next entry."""
     turns: int = 0
@@ -246,6 +247,8 @@ def require_name(kind: str, value: object) -> str:
 
 RESERVED_TENANT: Final = "_minutebook"
 """The tenant that owns API keys, token counts, usage totals and the audit log. Keys and configurations cannot use it."""
+KEY_TENANT_PREFIX: Final = "data keys "
+"""Start of the names of the tenants that own the data keys of an encrypted store."""
 REQUEST_KIND: Final = "request"
 """The document kind of the minutes of requests, which the databases also index by their age. The header has the highest
 `number` of their bodies."""

@@ -189,6 +189,8 @@ def test_a_database_is_encrypted_in_place_and_needs_its_key(kept: OnDatabase, ru
     before = kept("show", "order-17", "--all").stdout
 
     assert "3 conversations were encrypted" in kept("db", "encrypt", "--key-file", key_file).stdout
+    status = json.loads(kept("db", "status", "--json").stdout)
+    assert (status["tenants"], status["conversations"]) == (1, 3)
 
     for arguments in (("compact", "order-17"), ("show", "order-17"), ("db", "check"), ("ls",), ("search", "order")):
         result = kept(*arguments)

@@ -9,7 +9,7 @@ from datetime import timedelta
 import apsw
 import pytest
 
-from minutebook.errors import InvalidSetting, MissingKey, StoreUnavailable, WrongKey
+from minutebook.errors import InvalidSetting, MissingKey, StoreRejected, StoreUnavailable, WrongKey
 from minutebook.store.encryption import encrypted, marker
 from minutebook.store.encryption.in_place import encrypt_in_place
 from minutebook.store.encryption.marker import read_key
@@ -157,7 +157,7 @@ def test_a_database_is_encrypted_in_place(tmp_path):
         await expect_error(IndexError, encrypt_in_place(interrupted, KEY, lambda _count: remaining.pop()))
         await interrupted.close()
         for store in (open_store(path), open_store(path, encryption_key=KEY)):
-            await expect_error((MissingKey, StoreUnavailable), store.load("a"))  # type: ignore[arg-type]
+            await expect_error((MissingKey, StoreRejected), store.load("a"))  # type: ignore[arg-type]
             await store.close()
         for expected in (3, 0):
             store = open_store(path)

@@ -372,6 +372,19 @@ def test_a_schema_of_a_newer_version_or_another_program_is_rejected(url, comment
             db.execute(sql.SQL("COMMENT ON SCHEMA minutebook IS {}").format(comment_before))
 
 
+def test_a_database_with_another_encoding_is_rejected_with_advice(url):
+    name = f"{psycopg.conninfo.conninfo_to_dict(url)['dbname']}_latin"
+    create = "CREATE DATABASE {} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+    with psycopg.connect(as_root(url), autocommit=True) as db:
+        db.execute(sql.SQL(create).format(sql.Identifier(name)))
+
+        try:
+            with pytest.raises(StoreRejected, match="create it with ENCODING 'UTF8'"):
+                asyncio.run(open_store(f"{as_root(url).rpartition('/')[0]}/{name}").header("a"))
+        finally:
+            db.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
+
+
 def test_names_of_the_maximum_length_are_found(url):
     number = random.Random(3)
     tenant, recipient, name = (

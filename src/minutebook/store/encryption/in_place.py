@@ -12,13 +12,13 @@ from typing import Final
 from minutebook.store.codec import compress_document, decompress, fold_from_bytes, fold_to_bytes, pack
 from minutebook.store.encryption import marker
 from minutebook.store.encryption.cipher import Cipher, MasterKeys, encrypted_document, encrypted_entry, encrypted_fold
-from minutebook.store.encryption.keyring import KEY_LABEL, KEY_TENANT_PREFIX, Keyring
+from minutebook.store.encryption.keyring import KEY_LABEL, Keyring
 from minutebook.store.encryption.lineage import Lineage, LineageCache
 from minutebook.store.sql import entries, headers
 from minutebook.store.sql.headers import json_of
 from minutebook.store.sql.transaction import ConversationRow, EntrySpan, SqlTransaction
 from minutebook.store.sqlite.store import SqliteStore
-from minutebook.store.types import PackedDocument
+from minutebook.store.types import KEY_TENANT_PREFIX, PackedDocument
 
 BATCH: Final = 500
 """Number of entries that are read at a time."""

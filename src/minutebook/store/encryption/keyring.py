@@ -14,14 +14,12 @@ from uuid import uuid4
 from minutebook.errors import ConversationErased, ConversationNotFound, InvalidSetting, StoreDamaged
 from minutebook.store.base import ConversationStore
 from minutebook.store.encryption.cipher import Cipher, DecryptionFailed, MasterKeys, new_data_key
-from minutebook.store.types import ConversationHeader
+from minutebook.store.types import KEY_TENANT_PREFIX, ConversationHeader
 
 WRAPPED: Final = "wrapped"
 """The label with the encrypted data key."""
 MASTER: Final = "master"
 """The label with the id of the master key that it is encrypted with."""
-KEY_TENANT_PREFIX: Final = "data keys "
-"""Start of the names of the tenants that data keys are stored under."""
 BATCH: Final = 200
 """Number of keys that are read at a time."""
 MAX_CACHED: Final = 10_000

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from minutebook.errors import InvalidSetting, MissingKey, StoreUnavailable, WrongKey
+from minutebook.errors import InvalidSetting, MissingKey, StoreRejected, WrongKey
 
 KEY_BYTES: Final = 32
 SETTING: Final = "encryption"
@@ -44,7 +44,7 @@ def value_to_record(
     if key_id not in key_ids:
         raise WrongKey(key_id, key_ids[0])
     if recorded != key_id and not resumes:
-        raise StoreUnavailable(store, "its encryption was interrupted; run 'minutebook db encrypt' again")
+        raise StoreRejected(store, "its encryption was interrupted; run 'minutebook db encrypt' again")
     return None
 
 

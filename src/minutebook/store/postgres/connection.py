@@ -151,7 +151,8 @@ async def _run_migration(db: AsyncConnection, store: str, migration: Migration, 
 async def _require_unicode(db: AsyncConnection, store: str) -> None:
     encoding = db.info.parameter_status("server_encoding")
     if encoding != "UTF8":
-        raise StoreDamaged(store, f"the database has encoding {encoding}, but UTF8 is required")
+        problem = f"the database has encoding {encoding}, but UTF8 is required; create it with ENCODING 'UTF8'"
+        raise StoreRejected(store, problem)
 
 
 async def _is_current(db: AsyncConnection, store: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
@@ -11,11 +12,18 @@ from minutebook.store.backend import ListQuery
 from minutebook.store.codec import cursor_of, cursor_values, microseconds, moment
 from minutebook.store.redis import documents as redis_documents
 from minutebook.store.redis.connection import Value
-from minutebook.store.redis.folds import NumberedFolds, active_args, active_starts, fold_args, numbered_folds
+from minutebook.store.redis.folds import (
+    NumberedFolds,
+    active_args,
+    active_starts,
+    fold_args,
+    numbered_folds,
+    read_end_of_system,
+)
 from minutebook.store.redis.keys import PARTS, IdClaim, created_at_of, order_member, parse_order_member, rank_of
 from minutebook.store.redis.rows import HeaderRow, new_header_fields
 from minutebook.store.redis.tenant import VOID_MILLISECONDS, TenantIndex
-from minutebook.store.rules import folds_of_fork, recipient_hash, require_fork_position
+from minutebook.store.rules import find_lead, folds_of_fork, recipient_hash, require_fork_position
 from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigin, Page
 
 BATCH: Final = 500
@@ -42,8 +50,14 @@ async def fork(
             if claim is None:
                 continue
             turns = row.conversation.turns if position is None else int(reply[3])
+            shared_folds = folds_of_fork(numbered_folds(reply[4]).values(), length, row.conversation.first)
+            folds = dict(enumerate(shared_folds))
             fork_row = _fork_row(row, new_id, length, turns, at, claim)
-            keys, args = _fork_arguments(index, row, fork_row, claim, numbered_folds(reply[4]))
+            if length < row.conversation.lead:
+                end_of_system = await read_end_of_system(index, row, length)
+                lead = await find_lead(fork_row.conversation, folds.values(), end_of_system)
+                fork_row = replace(fork_row, conversation=replace(fork_row.conversation, lead=lead))
+            keys, args = _fork_arguments(index, row, fork_row, claim, folds)
             reply = await index.engine.run_script("fork", keys, args)
             if reply[0] == b"done":
                 index.engine.add_to_cache(index.tenant, new_id, fork_row.conversation.recipient, fork_row)
@@ -71,11 +85,10 @@ def _fork_row(row: HeaderRow, new_id: str, length: int, turns: int, at: datetime
 
 
 def _fork_arguments(
-    index: TenantIndex, row: HeaderRow, fork_row: HeaderRow, claim: IdClaim, folds: NumberedFolds
+    index: TenantIndex, row: HeaderRow, fork_row: HeaderRow, claim: IdClaim, fork_folds: NumberedFolds
 ) -> tuple[list[str], list[Value]]:
-    """The keys and arguments of the script `fork`. The fork gets the folds of its entries, with new numbers."""
+    """The keys and arguments of the script `fork`."""
     origin, header = row.conversation, fork_row.conversation
-    fork_folds = dict(enumerate(folds_of_fork(folds.values(), header.length, header.first)))
     relatives = [
         key for name in (header.id, *row.ancestors) for key in index.keys.parts(header.recipient, name)
     ]  # the fork, and the conversations that must not expire before it

@@ -7,17 +7,21 @@ from typing import TypeAlias
 
 from minutebook.errors import FoldConflict, FoldNotFound
 from minutebook.record.fold import Fold
+from minutebook.record.message import MessageRole
 from minutebook.store.codec import fold_from_bytes, fold_to_bytes
 from minutebook.store.redis.connection import Value
-from minutebook.store.redis.rows import HeaderRow, append_fields, fold_from_record, fold_record, pairs_of
+from minutebook.store.redis.rows import ROLE_LETTERS, HeaderRow, append_fields, fold_from_record, fold_record, pairs_of
 from minutebook.store.redis.tenant import TenantIndex
 from minutebook.store.rules import (
     SEALED,
+    EndOfSystem,
     fold_to_undo,
     folds_in_range,
-    header_after_rewind,
+    header_with_rewinds,
+    new_fold,
     require_fold,
     require_purge,
+    require_rewind,
     require_same_fold,
     rewind_fold,
     visible_folds,
@@ -65,9 +69,13 @@ async def add(
             splits_an_exchange=bool(splits_an_exchange),
             replacing=replacing,
         )
-        stored = StoredFold(fold, at)
+        stored = new_fold(row.conversation, fold, at)
         inactive_numbers = [fold_numbers[replaced] for replaced in replaced_folds]
-        if await _write(index, row, {new_number: stored}, inactive_numbers, {new_number: fold.start}):
+        header = None
+        if fold.is_rewind:
+            _, folds = await get_all(index, conversation)
+            header = await _header_with_rewinds(index, row, folds | {new_number: stored})
+        if await _write(index, row, {new_number: stored}, inactive_numbers, {new_number: fold.start}, header=header):
             return stored
 
 
@@ -84,7 +92,8 @@ async def undo(index: TenantIndex, conversation: str, fold_id: str, at: datetime
         if stored.undone_at is not None:
             return stored
         folds[number] = stored = replace(stored, undone_at=at)
-        if await _write(index, row, {number: stored}, [number], active_starts(folds)):
+        header = await _header_with_rewinds(index, row, folds) if stored.fold.is_rewind else None
+        if await _write(index, row, {number: stored}, [number], active_starts(folds), header=header):
             return stored
 
 
@@ -113,8 +122,8 @@ async def rewind(
             reply = await index.run_script("load_fork_point", conversation, to)
             row, folds = index.row(conversation, reply[1]), numbered_folds(reply[4])
             header = row.conversation
-            after = header_after_rewind(header, to, expected_version, splits_an_exchange=bool(reply[2]), at=at)
-            if after is header:
+            require_rewind(header, to, expected_version, splits_an_exchange=bool(reply[2]))
+            if to == header.length:
                 return header
             changed: NumberedFolds = {}
             while fold := fold_to_undo(_active_folds(folds), to, header.first):
@@ -123,11 +132,30 @@ async def rewind(
                     raise FoldConflict(conversation, fold.id, SEALED, "it can no longer be undone")
                 folds[undone] = changed[undone] = replace(folds[undone], undone_at=at)
             number = max(folds, default=-1) + 1
-            folds[number] = changed[number] = rewind_fold(header, to, reason, at)
+            folds[number] = changed[number] = new_fold(header, rewind_fold(header, to, reason), at)
             active = active_starts(folds)
+            after = replace(await _header_with_rewinds(index, row, folds), updated_at=at)
             inactive = [other for other in folds if other not in active]
             if await _write(index, row, changed, inactive, active, header=after, unpinned_from=to):
                 return after
+
+
+async def _header_with_rewinds(index: TenantIndex, row: HeaderRow, folds: NumberedFolds) -> ConversationHeader:
+    """The header after the rewinds among these folds have changed."""
+    end_of_system = await read_end_of_system(index, row, row.conversation.length)
+    return await header_with_rewinds(row.conversation, folds.values(), end_of_system)
+
+
+async def read_end_of_system(index: TenantIndex, row: HeaderRow, length: int) -> EndOfSystem:
+    """Read the roles of the first entries, to find where system messages end in them."""
+    reply = await index.run_script("get_roles", row.conversation.id, row.nonce)
+    roles = reply[1][:length] if reply[0] == b"done" else b""  # else the write is a conflict too
+
+    async def end_of_system(position: int) -> int:
+        following = roles[position:].lstrip(ROLE_LETTERS[MessageRole.SYSTEM].encode())
+        return len(roles) - len(following)
+
+    return end_of_system
 
 
 def _active_folds(folds: NumberedFolds) -> list[Fold]:
@@ -159,16 +187,17 @@ async def _write(
     *,
     purged_before: int | None = None,
     header: ConversationHeader | None = None,
-    unpinned_from: int = 0,
+    unpinned_from: int | None = None,
 ) -> bool:
     """Write folds and which are active; return False if the folds have changed since `row` was read.
 
-    With a new header, also return False if the version has changed, and remove the pins from `unpinned_from` on.
+    With a new header, also return False if the version has changed. The pins from `unpinned_from` on are removed.
     """
     conversation = row.conversation.id
     fields = [] if header is None else append_fields(header)
     args: list[Value] = [row.nonce, row.fold_changes, "" if purged_before is None else purged_before]
-    args += ["" if header is None else row.conversation.version, unpinned_from, *fold_args(folds)]
+    args += ["" if header is None else row.conversation.version]
+    args += ["" if unpinned_from is None else unpinned_from, *fold_args(folds)]
     args += [len(inactive), *inactive, *active_args(active), len(fields), *fields]
     reply = await index.run_script("write_folds", conversation, *args)
     if purged_before is not None or header is not None:

@@ -160,8 +160,7 @@ async def fork(
         origin=ForkOrigin(header.id, length),
     )
     fork_row = await headers.insert(tx, fork_header, origin_number=row.number, lineage=_without_empty_parts(lineage))
-    await folds.copy(tx, row, fork_row)
-    return fork_header
+    return await folds.copy(tx, row, fork_row)
 
 
 async def erase(

@@ -11,6 +11,7 @@ ROLES: Final = (MessageRole.SYSTEM, MessageRole.USER, MessageRole.ASSISTANT, Mes
 ROLE_NUMBERS: Final = {role: number for number, role in enumerate(ROLES)}
 """Role → its number in the column `role`."""
 _TOOL: Final = ROLE_NUMBERS[MessageRole.TOOL]
+_SYSTEM: Final = ROLE_NUMBERS[MessageRole.SYSTEM]
 _POSITION_MASK: Final = (1 << 32) - 1
 
 
@@ -51,6 +52,17 @@ async def splits_exchange(tx: SqlTransaction, row: ConversationRow, position: in
     if not row.conversation.first < position < row.conversation.length:
         return False
     return bool(await _read_value(tx, row, position, "role") == _TOOL)
+
+
+async def find_end_of_system_messages(tx: SqlTransaction, row: ConversationRow, position: int) -> int:
+    """The position of the first entry from a position on that is no system message, or the end."""
+    for span in row.spans(position, row.conversation.length):
+        where, values = tx.entry_condition(span)
+        key = tx.ENTRY_KEY
+        query = f"SELECT {key} FROM entry WHERE {where} AND role <> {_SYSTEM} ORDER BY {key} LIMIT 1"  # noqa: S608 - constants of ours
+        for (value,) in await tx.rows(query, *values):
+            return int(value & _POSITION_MASK)
+    return row.conversation.length
 
 
 async def count_turns_before(tx: SqlTransaction, row: ConversationRow, position: int) -> int:

@@ -7,6 +7,7 @@ reads no others.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from minutebook.errors import FoldConflict, FoldNotFound
@@ -14,16 +15,20 @@ from minutebook.record.fold import Fold
 from minutebook.store.codec import fold_from_bytes, fold_to_bytes, is_storable, microseconds, moment
 from minutebook.store.rules import (
     SEALED,
+    find_lead,
     fold_to_undo,
     folds_of_fork,
-    header_after_rewind,
+    header_with_rewinds,
+    new_fold,
     require_fold,
     require_position,
+    require_rewind,
     require_same_fold,
     rewind_fold,
 )
 from minutebook.store.search import FIRST_FOLD_POSITION, fold_tokens
-from minutebook.store.sql.entries import splits_exchange
+from minutebook.store.sql.entries import find_end_of_system_messages, splits_exchange
+from minutebook.store.sql.headers import json_of
 from minutebook.store.sql.transaction import KEY_SHIFT, ConversationRow, Query, SqlTransaction
 from minutebook.store.types import ConversationHeader, StoredFold, require_name
 
@@ -72,8 +77,10 @@ async def add(
     overlapping = await load_active_folds(tx, row, start, stop)
     splits = await splits_exchange(tx, row, fold.start) or await splits_exchange(tx, row, fold.stop)
     require_fold(row.conversation, fold, overlapping=overlapping, splits_an_exchange=splits, replacing=replacing)
-    stored = StoredFold(fold, at)
+    stored = new_fold(row.conversation, fold, at)
     await _insert(tx, row, stored)
+    if fold.is_rewind:
+        await _write_rewinds(tx, row)
     return stored
 
 
@@ -92,21 +99,36 @@ async def rewind(
 ) -> ConversationHeader:
     """Hide the entries from a position on by a fold that shows nothing; return the new header."""
     header = row.conversation
-    splits = await splits_exchange(tx, row, to)
-    after = header_after_rewind(header, to, expected_version, splits_an_exchange=splits, at=at)
-    if after is header:
+    require_rewind(header, to, expected_version, splits_an_exchange=await splits_exchange(tx, row, to))
+    if to == header.length:
         return header
     while fold := fold_to_undo(await load_active_folds(tx, row, 0, header.length), to, header.first):
-        await undo(tx, row, fold.id, at)
-    await _insert(tx, row, rewind_fold(header, to, reason, at))
+        await _mark_undone(tx, row, fold.id, at)
+    await _insert(tx, row, new_fold(header, rewind_fold(header, to, reason), at))
     await tx.execute("DELETE FROM pin WHERE conversation = ? AND position >= ?", row.number, to)
-    update = "UPDATE conversation SET version = ?, lead = ?, open_at = NULL, open_calls = NULL, updated_at = ? WHERE number = ?"
-    await tx.execute(update, after.version, after.lead, microseconds(at), row.number)
+    await tx.execute("UPDATE conversation SET updated_at = ? WHERE number = ?", microseconds(at), row.number)
+    return replace(await _write_rewinds(tx, row), updated_at=at)
+
+
+async def _write_rewinds(tx: SqlTransaction, row: ConversationRow) -> ConversationHeader:
+    """Write the header after the rewinds have changed, and return it."""
+    folds = await load_folds(tx, row)
+    end_of_system = partial(find_end_of_system_messages, tx, row)
+    after = await header_with_rewinds(row.conversation, folds, end_of_system)
+    update = "UPDATE conversation SET version = ?, lead = ?, open_at = ?, open_calls = ? WHERE number = ?"
+    await tx.execute(update, after.version, after.lead, after.open_at, json_of(after.open_calls), row.number)
     return after
 
 
 async def undo(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datetime) -> StoredFold:
     """Mark a fold undone. The folds it covered are active again, or covered by the fold that covers it."""
+    stored = await _mark_undone(tx, row, fold_id, at)
+    if stored.fold.is_rewind and stored.undone_at == at:
+        await _write_rewinds(tx, row)
+    return stored
+
+
+async def _mark_undone(tx: SqlTransaction, row: ConversationRow, fold_id: str, at: datetime) -> StoredFold:
     fold_rows = await tx.rows(f"{_SELECT} AND id = ?", row.number, fold_id) if is_storable(fold_id) else []
     if not fold_rows:
         raise FoldNotFound(row.conversation.id, fold_id)
@@ -128,8 +150,11 @@ async def seal(tx: SqlTransaction, row: ConversationRow, folds: Iterable[Fold]) 
     await tx.execute_many(mark_sealed, [(row.number, fold.id) for fold in folds])
 
 
-async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) -> None:
-    """Copy the folds and pins of the shared entries to a fork. A fold is active there if the one that covers it is not copied."""
+async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) -> ConversationHeader:
+    """Copy the folds and pins of the shared entries to a fork, and return its header.
+
+    A fold is active there if the one that covers it is not copied.
+    """
     stop = fork.conversation.length
     fold_rows = await tx.rows(f"{_SELECT} AND undone_at IS NULL AND stop <= ? ORDER BY number", row.number, stop)
     copied_ids = {stored.fold.id for stored in folds_of_fork(map(stored_fold, fold_rows), stop, row.conversation.first)}
@@ -144,6 +169,12 @@ async def copy(tx: SqlTransaction, row: ConversationRow, fork: ConversationRow) 
         "INSERT INTO pin (conversation, position) SELECT ?, position FROM pin WHERE conversation = ? AND position < ?",
         *(fork.number, row.number, stop),
     )
+    if stop >= row.conversation.lead:
+        return fork.conversation
+    end_of_system = partial(find_end_of_system_messages, tx, fork)
+    lead = await find_lead(fork.conversation, await load_folds(tx, fork), end_of_system)
+    await tx.execute("UPDATE conversation SET lead = ? WHERE number = ?", lead, fork.number)
+    return replace(fork.conversation, lead=lead)
 
 
 async def set_pin(tx: SqlTransaction, row: ConversationRow, position: int, *, pinned: bool) -> None:

@@ -21,6 +21,12 @@ async def view_texts(store: ConversationStore, conversation: str) -> list[object
     return [message.get("content") for _, message in loaded.shown()]
 
 
+async def last_turn_texts(store: ConversationStore, conversation: str) -> list[object]:
+    """What a view of the last turn shows."""
+    loaded = await store.load(conversation, last_turns=1, folded=True)
+    return [message.get("content") for _, message in loaded.shown()]
+
+
 class RewindContract:
     """Tests of rewinding and clearing."""
 
@@ -70,6 +76,39 @@ class RewindContract:
         loaded = await store.load("a", last_turns=1, folded=True)
 
         assert [message["content"] for _, message in loaded.shown()] == ["new rules", "three"]
+
+    @scenario
+    async def test_messages_before_a_clear_are_not_leading_in_a_fork(self, store: ConversationStore) -> None:
+        await store.append("a", [*text_entries("rules", role="system"), *text_entries("one", "two", "three")])
+        await store.clear("a")
+
+        await store.fork("a", "b", at=3)
+        await store.append("b", text_entries("four"))
+
+        assert (await store.header("b")).lead == 1
+        assert await last_turn_texts(store, "b") == ["rules", "four"]
+
+    @scenario
+    async def test_messages_before_a_clear_are_not_leading_after_it_was_undone(self, store: ConversationStore) -> None:
+        await store.append("a", [*text_entries("rules", role="system"), *text_entries("one", "two", "three")])
+        await store.clear("a")
+        (stored,) = await store.folds("a")
+
+        await store.undo_fold("a", stored.fold.id)
+        await store.append("a", text_entries("four"), expected_version=3)
+
+        assert await last_turn_texts(store, "a") == ["rules", "four"]
+
+    @scenario
+    async def test_messages_before_a_rewind_to_hidden_ones_are_not_leading(self, store: ConversationStore) -> None:
+        await store.append("a", [*text_entries("rules", role="system"), *text_entries("one", "two", "three")])
+        await store.clear("a")
+
+        await store.rewind("a", 2)
+        await store.append("a", text_entries("four"))
+
+        assert await view_texts(store, "a") == ["rules", "one", "four"]
+        assert await last_turn_texts(store, "a") == ["rules", "four"]
 
     @scenario
     async def test_another_version_or_position_is_rejected(self, store: ConversationStore) -> None:
@@ -189,6 +228,34 @@ class RewindContract:
         await store.for_tenant("other").import_(lines)
 
         assert await view_texts(store.for_tenant("other"), "a") == ["one", "four"]
+
+    @scenario
+    async def test_an_imported_conversation_has_the_system_messages_after_a_clear(
+        self, store: ConversationStore
+    ) -> None:
+        await store.append("a", [*text_entries("old rules", role="system"), *text_entries("one")])
+        await store.clear("a")
+        await store.append("a", [*text_entries("new rules", role="system"), *text_entries("two", "three")])
+        other = store.for_tenant("other")
+
+        await other.import_([line async for line in store.export("a")])
+
+        assert await last_turn_texts(other, "a") == ["new rules", "three"]
+
+    @scenario
+    async def test_a_hidden_call_without_result_is_exported_and_imported(self, store: ConversationStore) -> None:
+        await store.append("a", turns(2)[:7])
+        await store.rewind("a", 5)
+        lines = [line async for line in store.export("a")]
+        other = store.for_tenant("other")
+
+        await other.import_(lines)
+        await other.import_(lines)
+        await other.append("a", text_entries("something else"))
+
+        assert (await view_texts(other, "a"))[-1] == "something else"
+        (stored,) = await other.folds("a")
+        await expect_error(FoldConflict, other.undo_fold("a", stored.fold.id))
 
     @scenario
     async def test_an_append_with_the_version_before_a_rewind_is_rejected(self, store: ConversationStore) -> None:

@@ -1,5 +1,5 @@
 -- Write folds, which of them are active, what was purged, and fields of the header, if no fold was added or undone since they
--- were read. With a version, the conversation must still have it, and the pins from a position on are removed.
+-- were read. With a version, the conversation must still have it.
 local tombstone, nonce, fold_changes, purged_before, version, unpinned_from = unpack(take_many(6))
 if is_erased(tombstone) then return {'erased'} end
 local stored = redis.call('HMGET', KEYS[HEADER], 'nonce', 'marks', 'first', 'version')
@@ -25,7 +25,7 @@ if purged_before ~= '' then
   end
   redis.call('HSET', KEYS[HEADER], 'first', purged_before)
 end
-if version ~= '' then
+if unpinned_from ~= '' then
   for _, pin in ipairs(redis.call('SMEMBERS', KEYS[PINS])) do
     if tonumber(pin) >= tonumber(unpinned_from) then redis.call('SREM', KEYS[PINS], pin) end
   end

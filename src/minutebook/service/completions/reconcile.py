@@ -20,8 +20,10 @@ from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message, leading_system_count
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.completions.history_match import HistoryMatch, Resend, match_history
+from minutebook.service.config.schema import LimitsConfig
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
+from minutebook.service.responses.items import require_room
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import NewDocument
 
@@ -165,6 +167,12 @@ def require_root_access(
     require_version(root.header, expected_version)
 
 
+def own_system_messages(messages: Sequence[Message], resend: Resend) -> Sequence[Message] | None:
+    """The leading system messages of a request; None if those of the record apply, because the client need not resend them."""
+    system_messages = messages[: leading_system_count(messages)]
+    return system_messages if system_messages or resend == "all" else None
+
+
 async def find_branch(
     store: ConversationStore,
     root: CachedRecord | None,
@@ -230,12 +238,16 @@ async def fork_branch(
     store: ConversationStore,
     root_id: str,
     branch: HistoryBranch,
-    system_messages: Sequence[Message],
+    system_messages: Sequence[Message] | None,
+    limits: LimitsConfig,
     load: RecordLoader,
 ) -> HistoryBranch:
     """Fork the branch where the request departs from it, and make the fork the current branch.
 
-    A fork without earlier messages starts with the client's own `system_messages`.
+    A fork without earlier messages starts with the client's own `system_messages`; None for those of the branch.
+
+    Raises:
+        RequestRefused: the fork would have too many messages. Nothing is stored.
     """
     assert branch.record is not None
     first = branch.record.first
@@ -248,13 +260,15 @@ async def fork_branch(
     if branch.match.shared:
         # A fork cannot split an exchange. The messages between the last safe boundary and the edit are appended again.
         boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
+    leading = messages[:stored_count] if system_messages is None else system_messages
+    repeated = messages[max(boundary, stored_count) : shared]
+    new_messages = (*(() if boundary else leading), *repeated, *branch.match.new_messages)
+    require_room(first + boundary + len(new_messages) + 1, limits)
     fork_id = new_id(f"{root_id[:120]}.branch")
     await store.fork(branch.id, fork_id, at=first + boundary)
     await store.put_document(root_id, NewDocument(BRANCH, fork_id, {"of": branch.id, "at": boundary}))
     await store.set_labels(root_id, {BRANCH: fork_id})
-    leading = () if boundary else system_messages or messages[:stored_count]
-    repeated = messages[max(boundary, stored_count) : shared]
-    match = replace(branch.match, new_messages=(*leading, *repeated, *branch.match.new_messages))
+    match = replace(branch.match, new_messages=new_messages)
     copies = {position: copy for position, copy in branch.copies.items() if position < first + boundary}
     return HistoryBranch(fork_id, await load(fork_id), match, copies)
 

@@ -10,7 +10,7 @@ from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.record_cache import CachedRecord, are_large, compute
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import Message, leading_system_count, role_of
+from minutebook.record.message import Message, role_of
 from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens, message_tokens, tool_tokens
 from minutebook.service.completions.history_match import HistoryMatch, equal_prefix_length
 from minutebook.service.completions.reconcile import (
@@ -18,6 +18,7 @@ from minutebook.service.completions.reconcile import (
     Identity,
     find_branch,
     fork_branch,
+    own_system_messages,
     require_root_access,
 )
 from minutebook.service.http.errors import Failure
@@ -80,15 +81,15 @@ class ChatJob(AnswerJob):
         completion = await find_earlier_completion(store, self.idempotency_key)
         if completion is not None:
             return self._replay(completion)
+        limits = self.service.config.limits
         branch = await self._find_branch(store, root_id, root)
+        self._require_item_sizes(branch.match)
         if branch.match.decision == "forked":
             message = await self._answer_of_first_attempt(store, branch)
             if message is not None:
                 head = {"id": self.run.id, "created": int(time.time()), "model": self.body["model"]}
                 return self._replay(completion_of(message, head))
-            messages = self.body["messages"]
-            system_messages = messages[: leading_system_count(messages)]
-            branch = await fork_branch(store, root_id, branch, system_messages, self.load_record)
+            branch = await fork_branch(store, root_id, branch, self._system_messages, limits, self.load_record)
         self.headers |= {"x-conversation-id": root_id, "x-history-reconcile": branch.match.decision}
         if branch.match.decision == "auxiliary":
             await self._pass_through()
@@ -96,15 +97,28 @@ class ChatJob(AnswerJob):
         if branch.id != root_id:
             lease = await leases.enter_async_context(self.lease(branch.id))
             self.headers["x-conversation-branch"] = branch.id
-        new_messages, limits = branch.match.new_messages, self.service.config.limits
-        require_room(branch.length + len(new_messages) + 1, limits)
-        require_item_sizes(new_messages, "messages", limits)
+        require_room(branch.length + len(branch.match.new_messages) + 1, limits)
         call = await self._call(branch, lease.lease)
         documents = [self.idempotency_key.document(call.settings.request_id)]
         if branch.id != root_id:  # the key is always stored with the root, where other attempts find it
             await store.put_document(root_id, documents.pop())
         await self.begin(call, documents, recipient=self.recipient)
         return await self._answer(call, lease)
+
+    @property
+    def _system_messages(self) -> Sequence[Message] | None:
+        """The client's own system messages at the start; None if those of the record apply."""
+        return own_system_messages(self.body["messages"], self.identity.resend)
+
+    def _require_item_sizes(self, match: HistoryMatch) -> None:
+        """Raises `RequestRefused` if a message that would be stored is too large."""
+        if match.decision == "auxiliary":
+            return
+        messages = match.new_messages
+        if match.decision == "forked" and not match.shared:
+            messages = (*(self._system_messages or ()), *messages)
+        first = max(0, len(self.body["messages"]) - len(messages))
+        require_item_sizes(messages, "messages", self.service.config.limits, first=first)
 
     def _replay(self, completion: dict[str, Any]) -> Sequence[bytes]:
         """Answer with the completion of an earlier attempt."""
@@ -147,14 +161,13 @@ class ChatJob(AnswerJob):
         return message if role_of(message) == "assistant" else None
 
     async def _call(self, branch: HistoryBranch, lease: Lease) -> ModelCall:
-        model, messages = self.body["model"], self.body["messages"]
-        system_count, sends_all = leading_system_count(messages), self.identity.resend == "all"
+        model = self.body["model"]
         settings = self.settings(
             branch.id,
             model,
             lease=lease,
             overhead_tokens=await tool_tokens(model, self.body.get("tools")),
-            instructions=messages[:system_count] if branch.length and (system_count or sends_all) else None,
+            instructions=self._system_messages if branch.length else None,
             reconcile=branch.match.decision,
         )
         return await self.new_call(settings, branch.record, branch.match.new_messages, branch.copies)

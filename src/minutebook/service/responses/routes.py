@@ -39,7 +39,7 @@ from minutebook.service.http.responses import (
 from minutebook.service.idempotency import RUN_KIND, UNFINISHED, idempotency_key_of
 from minutebook.service.responses.compaction import compact_messages
 from minutebook.service.responses.continuation import load_continued
-from minutebook.service.responses.items import compaction_item, items_of, read_input, require_metadata
+from minutebook.service.responses.items import compaction_item, items_of, missing_input, read_input, require_metadata
 from minutebook.service.responses.objects import find_response, load_response, stream_response, wait_for_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL_KIND, ResponseJob
@@ -186,7 +186,7 @@ async def compact_input(service: CurrentService, body: CompactRequest, caller: M
     """Compact items into one compaction item. It is not stored: send it with the next request."""
     messages = await _read_messages(service, body, caller)
     if not messages:
-        raise RequestRefused(400, "`input` is missing: there is nothing to compact.", "missing_input", "input")
+        raise missing_input()
     compacted = await asyncio.to_thread(compact_messages, messages, service.model_of(body.model))
     response = {
         "id": new_id("resp"),

@@ -19,7 +19,7 @@ from minutebook.errors import ConversationNotFound, RequestRefused, VersionConfl
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message, leading_system_count
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.completions.history_match import HistoryMatch, Resend, match_history
+from minutebook.service.completions.history_match import Decision, HistoryMatch, Resend, match_history
 from minutebook.service.config.schema import LimitsConfig
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
@@ -77,6 +77,24 @@ def resend_of(headers: Mapping[str, str], default: Resend = "auto") -> Resend:
         problem = f"X-History-Resend must be one of {', '.join(get_args(Resend))}."
         raise RequestRefused(400, problem, "invalid_resend", "X-History-Resend")
     return cast("Resend", value)
+
+
+def is_stored(headers: Mapping[str, str]) -> bool:
+    """Whether a request is part of a conversation: it is not with `X-History: off` or as a side task of the client (`X-Task`).
+
+    Raises:
+        RequestRefused: `X-History` has an unknown value.
+    """
+    value = headers.get("x-history", "on").lower()
+    if value not in {"on", "off"}:
+        raise RequestRefused(400, "X-History must be on or off.", "invalid_history", "X-History")
+    return value == "on" and "x-task" not in headers
+
+
+def unstored_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The response headers of a request that is not stored."""
+    decision: Decision = "auxiliary" if "x-task" in headers else "bypassed"
+    return {"x-history": "unrecorded" if is_stored(headers) else "off", "x-history-reconcile": decision}
 
 
 def _named_conversation(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity | None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from minutebook.errors import RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.completions.reconcile import Identity, identity_of
+from minutebook.service.completions.reconcile import Identity, identity_of, is_stored, unstored_headers
 from minutebook.service.completions.run import ChatJob
 from minutebook.service.http.openapi import ExtensibleObject, error_responses
 from minutebook.service.http.requests import StrictRoute, require_scope
@@ -116,11 +116,9 @@ async def create_completion(
         expected_version=expected_version_of(headers.get("if-match")),
         policy=headers.get("x-history-policy"),
         recorded=identity is not None,
-        auxiliary="x-task" in headers,
     )
     if identity is None:
-        job.headers["x-history"] = "off" if headers.get("x-history") == "off" else "unrecorded"
-        job.headers["x-history-reconcile"] = "bypassed"
+        job.headers |= unstored_headers(headers)
         service.metrics.count_unrecorded()
         return await _respond(service, job, request)
     job.headers["x-conversation-id"] = identity.conversation
@@ -151,7 +149,7 @@ async def _respond(service: Service, job: ChatJob, request: Request) -> Response
 
 def _identity(service: Service, headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity | None:
     """The conversation that the request names, else a new one; None if the request is not recorded."""
-    if headers.get("x-history") == "off":
+    if not is_stored(headers):
         return None
     identity = identity_of(headers, body, service.config.server.history_resend)
     if identity is not None or service.config.server.missing_session_id == "pass_through":

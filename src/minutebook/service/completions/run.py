@@ -49,8 +49,6 @@ class ChatJob(AnswerJob):
     recipient: str | None = None
     expected_version: int | None = None
     """The version of the conversation that the client expects; None for any."""
-    auxiliary: bool = False
-    """The client declares that the request is not part of the conversation."""
     recorded: bool = True
     """Whether the messages and the answer are stored."""
     result: dict[str, Any] | None = None
@@ -62,11 +60,13 @@ class ChatJob(AnswerJob):
         The last events are sent after the leases are released: a client that has read them may send its next request at
         once, which would fail with `ConversationBusy` while a lease is held.
         """
-        if not self.recorded:
+        last_events: Sequence[bytes] | None = None
+        if self.recorded:
+            async with AsyncExitStack() as leases:
+                last_events = await self._answer_recorded(leases)
+        if last_events is None:
             await self._pass_through()
             return
-        async with AsyncExitStack() as leases:
-            last_events = await self._answer_recorded(leases)
         for event in last_events:
             self.run.send(event)
 
@@ -74,8 +74,11 @@ class ChatJob(AnswerJob):
         """Send an error within the stream, in the form that OpenAI's Python and JavaScript clients raise."""
         self.run.send(sse(failure.body()))
 
-    async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes]:
-        """Answer the request, and return the events to send once the leases are released."""
+    async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes] | None:
+        """Answer the request, and return the events to send once the leases are released.
+
+        None if the request is not part of the conversation: it is passed through without a lease.
+        """
         store, root_id = self.store, self.identity.conversation
         lease, root = await self.lease_record(leases, root_id)
         completion = await find_earlier_completion(store, self.idempotency_key)
@@ -92,8 +95,7 @@ class ChatJob(AnswerJob):
             branch = await fork_branch(store, root_id, branch, self._system_messages, limits, self.load_record)
         self.headers |= {"x-conversation-id": root_id, "x-history-reconcile": branch.match.decision}
         if branch.match.decision == "auxiliary":
-            await self._pass_through()
-            return ()
+            return None
         if branch.id != root_id:
             lease = await leases.enter_async_context(self.lease(branch.id))
             self.headers["x-conversation-branch"] = branch.id
@@ -131,8 +133,6 @@ class ChatJob(AnswerJob):
         require_root_access(
             root, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
         )
-        if self.auxiliary:
-            return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))
         messages = await compute(self._read_messages, root, is_large=are_large(self.body["messages"]))
         return await find_branch(store, root, messages, self.identity, self.load_record)
 

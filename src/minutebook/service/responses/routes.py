@@ -13,7 +13,7 @@ from starlette.responses import Response
 from minutebook.errors import ConversationNotFound, DocumentNotFound, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.answer_job import message_tokens, tool_tokens
-from minutebook.service.completions.reconcile import identity_of
+from minutebook.service.completions.reconcile import identity_of, is_stored, unstored_headers
 from minutebook.service.completions.routes import upstream_key
 from minutebook.service.http.errors import RETRY_SOON
 from minutebook.service.http.openapi import (
@@ -71,6 +71,8 @@ async def create_response(
     if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Create a response that continues a conversation, an earlier response, or a new conversation."""
+    if not is_stored(request.headers):
+        body.store = False
     body.require_consistency()
     require_metadata(body.metadata, service.config.limits)
     body.chat_parameters(service.model_of(body.model))  # raises an error if a parameter is invalid
@@ -97,6 +99,8 @@ async def create_response(
     )
     if conversation is not None:
         job.headers["x-conversation-id"] = conversation
+    if body.store is False:
+        job.headers |= {**unstored_headers(headers), "x-history": "off"}
     try:
         earlier_answer = None if body.store is False else await _replay_earlier(service, job)
         if earlier_answer is not None:

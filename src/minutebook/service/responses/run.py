@@ -110,7 +110,6 @@ class ResponseJob(ConversationJob):
     async def _execute(self) -> None:
         self._prepare()
         if self.request.store is False:
-            self.headers["x-history"] = "off"
             await self._answer_without_storing(await load_continued(self.service, self.caller, self.request))
             return
         async with AsyncExitStack() as leases:

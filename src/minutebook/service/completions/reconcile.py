@@ -100,7 +100,7 @@ def unstored_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def _named_conversation(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity | None:
     conversation = body.get("conversation")
     if isinstance(conversation, Mapping):
-        conversation = conversation.get("id")
+        conversation = conversation.get("id") or ""
     if conversation is not None:
         return Identity(valid_id(conversation, "conversation"))
     for header in ("x-conversation-id", "x-openwebui-chat-id", "x-litellm-session-id"):

@@ -12,6 +12,7 @@ from minutebook.errors import (
     ConversationNotFound,
     DocumentNotFound,
     RequestRefused,
+    VersionConflict,
 )
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message
@@ -116,6 +117,8 @@ class ConversationJob(AnswerJob):
             return await self._hold_previous(leases, self.request.previous_response_id)
         if self.identity is not None:
             return await self._hold_reconciled(leases, self.identity)
+        if self.expected_version:
+            raise VersionConflict("", 0, self.expected_version)
         conversation = self._name_conversation(new_id("conv"))
         lease = await leases.enter_async_context(self.lease(conversation))
         return ContinuedConversation(conversation, lease=lease.lease)
@@ -174,6 +177,7 @@ class ConversationJob(AnswerJob):
             record = await self.load_record(conversation)
         if record is None:
             raise ConversationNotFound(conversation)
+        require_version(record.header, self.expected_version)
         if lease is not None and len(record.messages) == stop:
             return ContinuedConversation(self._name_conversation(conversation), record, lease.lease)
         messages, shared = record.messages[record.first :], stop - record.first

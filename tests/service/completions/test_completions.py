@@ -397,6 +397,23 @@ def test_a_service_may_find_names_itself(tmp_path):
         assert len(recorded(here, made.headers["x-conversation-id"])) == 2
 
 
+def test_a_retry_without_a_name_is_answered_from_the_conversation_of_the_first_attempt(tmp_path):
+    with served(
+        ScriptedModel("One.", "Two."), config="server: {missing_session_id: generate}", folder=tmp_path
+    ) as here:
+        body = {"model": "m", "messages": [user("one")]}
+        first, retry, other = (
+            here.http().post("/v1/chat/completions", json=body, headers={"idempotency-key": key})
+            for key in ("k1", "k1", "k2")
+        )
+
+        assert retry.headers["idempotent-replayed"] == "true"
+        assert retry.json()["choices"][0]["message"]["content"] == "One."
+        assert retry.headers["x-conversation-id"] == first.headers["x-conversation-id"]
+        assert other.json()["choices"][0]["message"]["content"] == "Two."
+        assert other.headers["x-conversation-id"] != first.headers["x-conversation-id"]
+
+
 def test_one_request_may_go_without_us():
     with served() as here:
         made = here.client().chat.completions.with_raw_response.create(

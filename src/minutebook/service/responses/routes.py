@@ -15,7 +15,6 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.answer_job import message_tokens, tool_tokens
 from minutebook.service.completions.reconcile import identity_of, is_stored, unstored_headers
 from minutebook.service.completions.routes import upstream_key
-from minutebook.service.http.errors import RETRY_SOON
 from minutebook.service.http.openapi import (
     CompactedObject,
     DeletedObject,
@@ -136,12 +135,8 @@ async def _respond(service: Service, job: ResponseJob, request: Request) -> Resp
         async for _ in run.follow():
             pass
     assert job.response is not None, "a run that ended without an error has a response"
-    if not job.request.background and job.error is not None:
-        if job.response.status == "cancelled":
-            problem = "The server is stopping, or another server took over the conversation. Retry."
-            raise RequestRefused(503, problem, "cancelled", None, tuple(RETRY_SOON.items()))
-        if job.response.status == "failed":
-            raise job.error
+    if not job.request.background and job.error is not None and job.response.status == "failed":
+        raise job.error
     return JsonResponse(job.response.to_json(), headers=job.headers)
 
 

@@ -327,7 +327,10 @@ class ResponseJob(ConversationJob):
 
         A partial answer is stored in the run's document only: the conversation cannot continue from it.
         """
-        self.error, is_cancelled = error, isinstance(error, asyncio.CancelledError)
+        is_cancelled = isinstance(error, asyncio.CancelledError) and self.run.cancelled
+        if isinstance(error, asyncio.CancelledError) and not is_cancelled:
+            error = self.run.interruption_error  # the server stops, or has lost the lease
+        self.error = error
         message = with_item_order(completion.message, events.order) if events.pieces else None
         self._body |= {
             **completion.outcome(),
@@ -360,6 +363,7 @@ class ResponseJob(ConversationJob):
                 await asyncio.sleep(_CANCEL_POLL_SECONDS)
                 with suppress(DocumentNotFound, StoreUnavailable):
                     await self.store.document(CANCEL_KIND, self.run.id)
+                    self.run.cancelled = True
                     if owner is not None:
                         owner.cancel()
                     return

@@ -42,13 +42,13 @@ CLIENTS: Mapping[str, Callable[..., RetryingClient]] = {
 
 
 def scripted_model() -> ScriptedModel:
-    """A model that calls a tool for every question and then answers. The same question has the same answer."""
+    """A model that calls a tool for every question and then answers. The answers to two calls are different."""
 
     def answer(request: ReceivedRequest) -> Any:
         last = request.messages[-1]
         pace = slow(0.005, between_seconds=0.003)
         if last["role"] == "tool":
-            return pace + say(f"The answer is {last['content']}, as far as anybody knows.")
+            return pace + say(f"The result of {last['tool_call_id']} is {last['content']}, as far as anybody knows.")
         return pace + call("look_up", what=text_of(last))
 
     return ScriptedModel(otherwise=answer)

@@ -335,12 +335,13 @@ def history_headers(request: SentRequest) -> dict[str, str]:
 
 
 def max_answer_tokens(service: Service, model: str, options: Mapping[str, Any]) -> int:
-    """Maximum number of output tokens: the request's limit, else the model's; 0 if the model is unknown."""
-    for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
-        if isinstance(options.get(name), int):
-            return max(0, int(options[name]))
-    info = service.info_of(model)
-    return info.max_output_tokens if info.is_known else 0
+    """Maximum number of output tokens of all choices: the request's limit for each, else the model's."""
+    choices = options.get("n")
+    limits = (options.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
+    limit = next((max(0, value) for value in limits if isinstance(value, int)), None)
+    if limit is None:
+        limit = service.info_of(model).max_output_tokens
+    return limit * (max(1, choices) if isinstance(choices, int) else 1)
 
 
 async def message_tokens(model: str, messages: Sequence[Message]) -> int:

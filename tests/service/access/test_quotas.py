@@ -1,12 +1,14 @@
 """Daily token quotas on every endpoint, recorded or not, with and without usage, with failures."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from minutebook import MemoryStore
-from minutebook.testing import ScriptedModel, fail, say
+from minutebook.testing import ScriptedModel, fail, say, slow
 from tests.service.serving import served
+from tests.service.talking import Gate
 from tests.service.test_tenants import bearer, keys_for
 
 TEXT = "word " * 50
@@ -65,10 +67,10 @@ class WithoutUsage:
 def limited():
     """A service, and a client whose key has a daily limit of 500 tokens."""
 
-    def start(model, **limits):
+    def start(model, **options):
         store = MemoryStore()
-        token = keys_for(store, owner={"tenant": "acme", "tokens_per_day": 500, **limits})["owner"]
-        return served(model, store=store), bearer(token)
+        token = keys_for(store, owner={"tenant": "acme", "tokens_per_day": 500})["owner"]
+        return served(model, store=store, **options), bearer(token)
 
     return start
 
@@ -112,3 +114,19 @@ def test_an_answer_that_breaks_off_is_charged_for_what_was_received(limited):
     with running as here, here.http(headers=headers) as http:
         chat(True)(http)
         assert 50 < used(http) < 100
+
+
+@pytest.mark.parametrize("fields", [{"model": "unknown"}, {"model": "gpt-4o", "max_tokens": 100, "n": 5}])
+@pytest.mark.parametrize("headers", [{}, {"x-conversation-id": "c"}], ids=["passed through", "recorded"])
+def test_a_request_in_progress_reserves_the_longest_answer_of_its_model(limited, fields, headers):
+    gate = Gate()
+    running, key = limited(ScriptedModel(slow(1) + "Yes.", otherwise="Yes."), wait=gate.wait)
+    body = {"messages": [{"role": "user", "content": "Hi"}], **fields}
+    with running as here, here.http(headers=key) as http, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(http.post, "/v1/chat/completions", json=body, headers=headers)
+        assert gate.reached.wait(20)
+        second = http.post("/v1/chat/completions", json=body)
+        gate.open()
+
+        assert (second.status_code, second.json()["error"]["code"]) == (429, "tokens_per_day_reserved")
+        assert first.result().status_code == 200

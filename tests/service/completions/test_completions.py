@@ -17,6 +17,7 @@ from minutebook.errors import StoreUnavailable
 from minutebook.record.finding import errors
 from minutebook.testing import ScriptedModel, call, cut, fail, overflow, say, slow
 from tests.service.serving import served
+from tests.service.talking import Gate
 
 TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}]
 HERE = {"X-Conversation-Id": "order-17"}
@@ -396,6 +397,23 @@ def test_a_service_may_find_names_itself(tmp_path):
         assert len(recorded(here, made.headers["x-conversation-id"])) == 2
 
 
+def test_a_retry_without_a_name_is_answered_from_the_conversation_of_the_first_attempt(tmp_path):
+    with served(
+        ScriptedModel("One.", "Two."), config="server: {missing_session_id: generate}", folder=tmp_path
+    ) as here:
+        body = {"model": "m", "messages": [user("one")]}
+        first, retry, other = (
+            here.http().post("/v1/chat/completions", json=body, headers={"idempotency-key": key})
+            for key in ("k1", "k1", "k2")
+        )
+
+        assert retry.headers["idempotent-replayed"] == "true"
+        assert retry.json()["choices"][0]["message"]["content"] == "One."
+        assert retry.headers["x-conversation-id"] == first.headers["x-conversation-id"]
+        assert other.json()["choices"][0]["message"]["content"] == "Two."
+        assert other.headers["x-conversation-id"] != first.headers["x-conversation-id"]
+
+
 def test_one_request_may_go_without_us():
     with served() as here:
         made = here.client().chat.completions.with_raw_response.create(
@@ -403,6 +421,59 @@ def test_one_request_may_go_without_us():
         )
         assert made.headers["x-history"] == "off"
         assert asyncio.run(_listed(here)) == ()
+
+
+@pytest.mark.parametrize("headers", [{"X-History": "OFF"}, {"X-Task": "title"}])
+@pytest.mark.parametrize(
+    ("path", "body"), [("chat/completions", {"messages": [user("one")]}), ("responses", {"input": "one"})]
+)
+def test_a_request_that_is_not_to_be_stored_stays_out_of_its_conversation(path, body, headers):
+    with served() as here:
+        store = here.service.store
+        lease = asyncio.run(store.acquire_lease("order-17", "another", seconds=60))
+        answer = here.http().post(f"/v1/{path}", json={"model": "m", **body}, headers={**HERE, **headers})
+        asyncio.run(store.release_lease(lease))
+
+        assert (answer.status_code, answer.headers["x-history"]) == (200, "off")
+        assert answer.headers["x-history-reconcile"] == ("auxiliary" if "X-Task" in headers else "bypassed")
+        assert asyncio.run(_listed(here)) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("v1/chat/completions", {"model": "m", "messages": [user("one")]}),
+        ("v1/responses", {"model": "m", "input": "one"}),
+        ("threads/c/messages", {"text": "one"}),
+    ],
+)
+def test_an_unknown_value_of_x_history_is_refused(path, body):
+    with served() as here:
+        answer = here.http().post(f"/{path}", json=body, headers={**HERE, "X-History": "no"})
+
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "X-History")
+
+
+def test_a_message_to_a_thread_cannot_stay_unstored():
+    with served() as here:
+        answer = here.http().post("/threads/c/messages", json={"text": "one"}, headers={"X-History": "off"})
+
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "X-History")
+        assert here.provider.requests == []
+
+
+def test_a_side_task_does_not_hold_the_lease_of_its_conversation():
+    gate = Gate()
+    model = ScriptedModel("Yes.", slow(1) + "A title", "Again.")
+    with served(model, wait=gate.wait) as here, ThreadPoolExecutor() as pool:
+        webui = {"X-OpenWebUI-Chat-Id": "c"}
+        answer = completed(here.client(), [user("one")], headers=webui)
+        title = pool.submit(completed, here.client(), [user("Find a title.")], headers=webui)
+        assert gate.reached.wait(20)
+        history = [user("one"), {"role": "assistant", "content": answer["content"]}, user("two")]
+        assert completed(here.client(), history, headers=webui)["content"] == "Again."
+        gate.open()
+        assert title.result()["content"] == "A title"
 
 
 class Broken:

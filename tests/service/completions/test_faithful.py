@@ -1,5 +1,7 @@
 """What the provider receives is what the client sent, also if the client edits its history."""
 
+import json
+
 import pytest
 
 from minutebook.testing import ScriptedModel, call
@@ -103,6 +105,46 @@ def test_a_client_that_sends_everything_can_drop_its_system_prompt():
         del client.history[0]
 
         assert client.ask(user("two")) == "appended"
+
+
+def test_a_client_that_sends_everything_can_replace_its_system_prompt_and_its_first_message():
+    with served() as here:
+        client = Client(here, **{"x-history-resend": "all"})
+        client.ask(user("one"))
+        client.history = []
+
+        assert client.ask(user("ONE")) == "forked"
+
+
+@pytest.mark.parametrize("resend", ["auto", "all"])
+def test_a_system_prompt_alone_replaces_the_history(resend):
+    with served() as here:
+        client = Client(here, **{"x-history-resend": resend})
+        client.ask(user("one"))
+        client.history = [SYSTEM]
+
+        assert client.ask() == "forked"
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "param"),
+    [
+        ({"item_bytes": 500}, "item_too_large", "messages[3]"),
+        ({"items_per_conversation": 6}, "conversation_full", "conversation"),
+    ],
+)
+def test_an_edit_that_exceeds_a_limit_does_not_fork(limits, code, param, tmp_path):
+    with served(config=f"limits: {json.dumps(limits)}", folder=tmp_path) as here:
+        client = Client(here)
+        client.ask(user("one"))
+        client.history[1:] = [user("ONE"), client.history[2], user("x" * 600), client.history[2], user("more")]
+        body = {"model": "m", "messages": client.history}
+        refused = here.http().post("/v1/chat/completions", json=body, headers=HERE).json()["error"]
+        assert (refused["code"], refused["param"]) == (code, param)
+
+        newest = {"model": "m", "messages": [user("two")]}
+        answer = here.http().post("/v1/chat/completions", json=newest, headers={**HERE, "x-history-resend": "new"})
+        assert "x-conversation-branch" not in answer.headers
 
 
 def test_a_regenerated_answer_is_requested_with_the_same_messages(client):

@@ -49,8 +49,7 @@ def test_a_header_identifies_a_client_that_resends_its_history():
     assert identity_of({"x-openwebui-chat-id": "c-3"}, {}) == Identity("c-3", resend="all", may_be_auxiliary=True)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "a\nb", 7, {"id": None}])
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "a\nb", 7, {"id": 7}, {"id": None}, {}])
 def test_an_invalid_conversation_id_is_rejected(name):
-    given = {"conversation": name} if not isinstance(name, dict) else {"conversation": {"id": 7}}
     with pytest.raises(RequestRefused):
-        identity_of({}, given)
+        identity_of({}, {"conversation": name})

@@ -53,6 +53,19 @@ def test_a_change_of_another_version_is_refused(here, name):
     assert current.status_code == 200, current.text
 
 
+def test_a_response_that_continues_another_version_is_refused(here):
+    first = here.http().post("/v1/responses", json={"model": "m", "input": "first"})
+    version = here.http().get(f"/v1/conversations/{first.headers['x-conversation-id']}").headers["etag"]
+    body = {"model": "m", "input": "next", "previous_response_id": first.json()["id"]}
+
+    def change(etag, **fields):
+        return here.http().post("/v1/responses", json={**body, **fields}, headers={"if-match": etag}).status_code
+
+    assert change('"99"') == 412
+    assert change('"99"', previous_response_id=None) == 412
+    assert change(version) == 200
+
+
 def test_a_model_is_retrieved_by_its_id(here):
     models = here.http().get("/v1/models").json()["data"]
     model = here.http().get(f"/v1/models/{models[0]['id']}")

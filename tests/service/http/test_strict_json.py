@@ -87,6 +87,14 @@ def test_the_fast_path_responds_like_fastapi(guarded, request_, scopes):
     assert (fast.status_code, fast.json()) == (slow.status_code, slow.json())
 
 
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_body_of_another_media_type_is_refused_with_the_right_one(guarded, media_type):
+    response = guarded.post("/simple", content=b'{"word": "a"}', headers={"content-type": media_type})
+
+    assert (response.status_code, response.json()["error"]["param"]) == (415, "Content-Type")
+    assert "application/json" in response.json()["error"]["message"]
+
+
 def test_the_fast_path_counts_each_request_once(guarded):
     headers = {"authorization": f"Bearer {guarded.key(scopes=['write']).token}"}
     options = {"json": {"word": "a"}, "headers": headers}

@@ -63,6 +63,34 @@ def test_a_new_message_alone_continues_the_conversation(here):
     assert sent_texts(here) == [("user", "one"), ("assistant", "One."), ("user", "two")]
 
 
+def test_system_messages_alone_replace_the_history(here):
+    ask(here, [{"role": "system", "content": "Be brief."}, user("one")])
+    response, _ = ask(here, [{"role": "system", "content": "Be long."}])
+
+    assert response.headers["x-history-reconcile"] == "forked"
+    assert sent_texts(here) == [("system", "Be long.")]
+
+
+@pytest.mark.parametrize("resend", ["all", "new", "auto"])
+def test_a_client_without_input_never_empties_the_conversation(here, resend):
+    ask(here, "one")
+    headers = {**HERE, "x-history-resend": resend}
+    refused = here.http().post("/v1/responses", json={"model": "m", "input": []}, headers=headers)
+    response, _ = ask(here, "two", {**HERE, "x-history-resend": "new"})
+
+    assert refused.status_code == 200 or refused.json()["error"]["code"] == "missing_input"
+    assert "x-conversation-branch" not in response.headers
+    assert sent_texts(here)[:2] == [("user", "one"), ("assistant", "One.")]
+
+
+@pytest.mark.parametrize("fields", [{"store": False}, {}])
+def test_a_new_conversation_needs_input(here, fields):
+    response = here.http().post("/v1/responses", json={"model": "m", "instructions": "Be brief.", **fields})
+
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "missing_input")
+    assert here.provider.requests == []
+
+
 def test_chat_completions_and_responses_share_the_conversation(here):
     body = {"model": "m", "messages": [user("one")]}
     answer = here.http().post("/v1/chat/completions", json=body, headers=HERE).json()["choices"][0]["message"]

@@ -149,6 +149,22 @@ class Slow(MemoryStore):
         return await super().append(conversation, entries, **options)
 
 
+def test_a_background_response_whose_server_lost_its_lease_has_failed():
+    body, headers = {"model": MODEL, "input": "Hello", "background": True}, {}
+    gate = Gate()
+    with served(ScriptedModel(slow(1) + "Late."), wait=gate.wait) as here:
+        response = here.http().post("/v1/responses", json=body, headers=headers).json()
+        assert gate.reached.wait(20)
+        run = here.service.runs.get(response["id"], "default")
+        run.task.get_loop().call_soon_threadsafe(run.task.cancel)  # as the renewal of a lost lease does
+        while not run.done:
+            here.http().get("/healthz")
+        gate.open()
+        response = here.http().get(f"/v1/responses/{response['id']}").json()
+
+    assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
+
+
 def test_cancelling_a_thread_answer_while_it_is_stored_leaves_no_error(caplog):
     def hear():
         with talking(ScriptedModel("Late."), store=Slow()) as here:

@@ -48,7 +48,7 @@ def match_history(
 ) -> HistoryMatch:
     """How the sent messages continue a record, both without their leading system messages.
 
-    `has_system` means that both have leading system messages: then a single user message is the edited first one. With
+    `has_system` means that both have leading system messages: then at most one user message is the whole history. With
     `may_be_auxiliary`, a single message that is not in the record is an auxiliary request, such as one for a title.
     `trimmed` are the ids of the calls whose payloads were trimmed, if the caller knows them.
     """
@@ -70,7 +70,7 @@ def match_history(
             pairs = zip(record[start:], sent, strict=False)
             copies = {start + index: copy for index, (message, copy) in enumerate(pairs) if copy != message}
             return HistoryMatch("partial", len(record), tuple(sent[overlap:]), copies)
-        if _may_be_only_new_messages(sent) and not (has_system and is_user(sent[0])):
+        if _may_be_only_new_messages(sent) and not (has_system and all(map(is_user, sent))):
             return HistoryMatch("partial", len(record), tuple(sent))
     return HistoryMatch("forked", 0, tuple(sent))
 

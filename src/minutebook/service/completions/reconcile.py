@@ -19,9 +19,11 @@ from minutebook.errors import ConversationNotFound, RequestRefused, VersionConfl
 from minutebook.record.exchange import safe_boundaries
 from minutebook.record.message import Message, leading_system_count
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.completions.history_match import HistoryMatch, Resend, match_history
+from minutebook.service.completions.history_match import Decision, HistoryMatch, Resend, match_history
+from minutebook.service.config.schema import LimitsConfig
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
+from minutebook.service.responses.items import require_room
 from minutebook.store.base import ConversationStore
 from minutebook.store.types import NewDocument
 
@@ -77,10 +79,28 @@ def resend_of(headers: Mapping[str, str], default: Resend = "auto") -> Resend:
     return cast("Resend", value)
 
 
+def is_stored(headers: Mapping[str, str]) -> bool:
+    """Whether a request is part of a conversation: it is not with `X-History: off` or as a side task of the client (`X-Task`).
+
+    Raises:
+        RequestRefused: `X-History` has an unknown value.
+    """
+    value = headers.get("x-history", "on").lower()
+    if value not in {"on", "off"}:
+        raise RequestRefused(400, "X-History must be on or off.", "invalid_history", "X-History")
+    return value == "on" and "x-task" not in headers
+
+
+def unstored_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The response headers of a request that is not stored."""
+    decision: Decision = "auxiliary" if "x-task" in headers else "bypassed"
+    return {"x-history": "unrecorded" if is_stored(headers) else "off", "x-history-reconcile": decision}
+
+
 def _named_conversation(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity | None:
     conversation = body.get("conversation")
     if isinstance(conversation, Mapping):
-        conversation = conversation.get("id")
+        conversation = conversation.get("id") or ""
     if conversation is not None:
         return Identity(valid_id(conversation, "conversation"))
     for header in ("x-conversation-id", "x-openwebui-chat-id", "x-litellm-session-id"):
@@ -165,6 +185,12 @@ def require_root_access(
     require_version(root.header, expected_version)
 
 
+def own_system_messages(messages: Sequence[Message], resend: Resend) -> Sequence[Message] | None:
+    """The leading system messages of a request; None if those of the record apply, because the client need not resend them."""
+    system_messages = messages[: leading_system_count(messages)]
+    return system_messages if system_messages or resend == "all" else None
+
+
 async def find_branch(
     store: ConversationStore,
     root: CachedRecord | None,
@@ -230,12 +256,16 @@ async def fork_branch(
     store: ConversationStore,
     root_id: str,
     branch: HistoryBranch,
-    system_messages: Sequence[Message],
+    system_messages: Sequence[Message] | None,
+    limits: LimitsConfig,
     load: RecordLoader,
 ) -> HistoryBranch:
     """Fork the branch where the request departs from it, and make the fork the current branch.
 
-    A fork without earlier messages starts with the client's own `system_messages`.
+    A fork without earlier messages starts with the client's own `system_messages`; None for those of the branch.
+
+    Raises:
+        RequestRefused: the fork would have too many messages. Nothing is stored.
     """
     assert branch.record is not None
     first = branch.record.first
@@ -248,13 +278,15 @@ async def fork_branch(
     if branch.match.shared:
         # A fork cannot split an exchange. The messages between the last safe boundary and the edit are appended again.
         boundary = max((index for index in safe_boundaries(messages) if index <= shared), default=0)
+    leading = messages[:stored_count] if system_messages is None else system_messages
+    repeated = messages[max(boundary, stored_count) : shared]
+    new_messages = (*(() if boundary else leading), *repeated, *branch.match.new_messages)
+    require_room(first + boundary + len(new_messages) + 1, limits)
     fork_id = new_id(f"{root_id[:120]}.branch")
     await store.fork(branch.id, fork_id, at=first + boundary)
     await store.put_document(root_id, NewDocument(BRANCH, fork_id, {"of": branch.id, "at": boundary}))
     await store.set_labels(root_id, {BRANCH: fork_id})
-    leading = () if boundary else system_messages or messages[:stored_count]
-    repeated = messages[max(boundary, stored_count) : shared]
-    match = replace(branch.match, new_messages=(*leading, *repeated, *branch.match.new_messages))
+    match = replace(branch.match, new_messages=new_messages)
     copies = {position: copy for position, copy in branch.copies.items() if position < first + boundary}
     return HistoryBranch(fork_id, await load(fork_id), match, copies)
 

@@ -1,5 +1,6 @@
 """OpenAI's chat completions with stored and pruned history, and its list of models."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -9,8 +10,9 @@ from starlette.responses import Response
 
 from minutebook.errors import RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
-from minutebook.service.completions.reconcile import Identity, identity_of
+from minutebook.service.completions.reconcile import Identity, identity_of, is_stored, unstored_headers
 from minutebook.service.completions.run import ChatJob
+from minutebook.service.http.json_codec import json_bytes
 from minutebook.service.http.openapi import ExtensibleObject, error_responses
 from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, expected_version_of, new_id
@@ -99,9 +101,9 @@ async def create_completion(
     sent_body: dict[str, Any] = await request.json()
     body = {**sent_body, "model": service.model_of(chat_request.model)}
     headers = dict(request.headers)
-    identity = _identity(service, headers, body)
-    conversation = identity.conversation if identity else None
     recipient = caller.recipient or headers.get(_RECIPIENT)
+    identity = _identity(service, headers, body, [caller.key_id, recipient])
+    conversation = identity.conversation if identity else None
     scope = ("chat.completions", conversation, recipient)
     job = ChatJob(
         service=service,
@@ -116,11 +118,9 @@ async def create_completion(
         expected_version=expected_version_of(headers.get("if-match")),
         policy=headers.get("x-history-policy"),
         recorded=identity is not None,
-        auxiliary="x-task" in headers,
     )
     if identity is None:
-        job.headers["x-history"] = "off" if headers.get("x-history") == "off" else "unrecorded"
-        job.headers["x-history-reconcile"] = "bypassed"
+        job.headers |= unstored_headers(headers)
         service.metrics.count_unrecorded()
         return await _respond(service, job, request)
     job.headers["x-conversation-id"] = identity.conversation
@@ -149,9 +149,14 @@ async def _respond(service: Service, job: ChatJob, request: Request) -> Response
     return JsonResponse(job.result, headers=job.headers)
 
 
-def _identity(service: Service, headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity | None:
-    """The conversation that the request names, else a new one; None if the request is not recorded."""
-    if headers.get("x-history") == "off":
+def _identity(
+    service: Service, headers: Mapping[str, str], body: Mapping[str, Any], owner: list[str | None]
+) -> Identity | None:
+    """The conversation that the request names, else a new one; None if the request is not recorded.
+
+    The id of a new conversation is made from the idempotency key and `owner`, so a retry finds the first attempt.
+    """
+    if not is_stored(headers):
         return None
     identity = identity_of(headers, body, service.config.server.history_resend)
     if identity is not None or service.config.server.missing_session_id == "pass_through":
@@ -159,7 +164,10 @@ def _identity(service: Service, headers: Mapping[str, str], body: Mapping[str, A
     if service.config.server.missing_session_id == "reject":
         problem = "No conversation id. Send the header X-Conversation-Id, or `conversation` in the body."
         raise RequestRefused(400, problem, "missing_conversation_id", "conversation")
-    return Identity(new_id("conv"))
+    if "idempotency-key" not in headers:
+        return Identity(new_id("conv"))
+    digest = hashlib.sha256(json_bytes([*owner, headers["idempotency-key"]])).hexdigest()
+    return Identity(f"conv_{digest[:32]}")
 
 
 def upstream_key(service: Service, request: Request) -> str | None:

@@ -10,7 +10,7 @@ from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.record_cache import CachedRecord, are_large, compute
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import Message, leading_system_count, role_of
+from minutebook.record.message import Message, role_of
 from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens, message_tokens, tool_tokens
 from minutebook.service.completions.history_match import HistoryMatch, equal_prefix_length
 from minutebook.service.completions.reconcile import (
@@ -18,6 +18,7 @@ from minutebook.service.completions.reconcile import (
     Identity,
     find_branch,
     fork_branch,
+    own_system_messages,
     require_root_access,
 )
 from minutebook.service.http.errors import Failure
@@ -48,8 +49,6 @@ class ChatJob(AnswerJob):
     recipient: str | None = None
     expected_version: int | None = None
     """The version of the conversation that the client expects; None for any."""
-    auxiliary: bool = False
-    """The client declares that the request is not part of the conversation."""
     recorded: bool = True
     """Whether the messages and the answer are stored."""
     result: dict[str, Any] | None = None
@@ -61,11 +60,13 @@ class ChatJob(AnswerJob):
         The last events are sent after the leases are released: a client that has read them may send its next request at
         once, which would fail with `ConversationBusy` while a lease is held.
         """
-        if not self.recorded:
+        last_events: Sequence[bytes] | None = None
+        if self.recorded:
+            async with AsyncExitStack() as leases:
+                last_events = await self._answer_recorded(leases)
+        if last_events is None:
             await self._pass_through()
             return
-        async with AsyncExitStack() as leases:
-            last_events = await self._answer_recorded(leases)
         for event in last_events:
             self.run.send(event)
 
@@ -73,38 +74,53 @@ class ChatJob(AnswerJob):
         """Send an error within the stream, in the form that OpenAI's Python and JavaScript clients raise."""
         self.run.send(sse(failure.body()))
 
-    async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes]:
-        """Answer the request, and return the events to send once the leases are released."""
+    async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes] | None:
+        """Answer the request, and return the events to send once the leases are released.
+
+        None if the request is not part of the conversation: it is passed through without a lease.
+        """
         store, root_id = self.store, self.identity.conversation
         lease, root = await self.lease_record(leases, root_id)
         completion = await find_earlier_completion(store, self.idempotency_key)
         if completion is not None:
             return self._replay(completion)
+        limits = self.service.config.limits
         branch = await self._find_branch(store, root_id, root)
+        self._require_item_sizes(branch.match)
         if branch.match.decision == "forked":
             message = await self._answer_of_first_attempt(store, branch)
             if message is not None:
                 head = {"id": self.run.id, "created": int(time.time()), "model": self.body["model"]}
                 return self._replay(completion_of(message, head))
-            messages = self.body["messages"]
-            system_messages = messages[: leading_system_count(messages)]
-            branch = await fork_branch(store, root_id, branch, system_messages, self.load_record)
+            branch = await fork_branch(store, root_id, branch, self._system_messages, limits, self.load_record)
         self.headers |= {"x-conversation-id": root_id, "x-history-reconcile": branch.match.decision}
         if branch.match.decision == "auxiliary":
-            await self._pass_through()
-            return ()
+            return None
         if branch.id != root_id:
             lease = await leases.enter_async_context(self.lease(branch.id))
             self.headers["x-conversation-branch"] = branch.id
-        new_messages, limits = branch.match.new_messages, self.service.config.limits
-        require_room(branch.length + len(new_messages) + 1, limits)
-        require_item_sizes(new_messages, "messages", limits)
+        require_room(branch.length + len(branch.match.new_messages) + 1, limits)
         call = await self._call(branch, lease.lease)
         documents = [self.idempotency_key.document(call.settings.request_id)]
         if branch.id != root_id:  # the key is always stored with the root, where other attempts find it
             await store.put_document(root_id, documents.pop())
         await self.begin(call, documents, recipient=self.recipient)
         return await self._answer(call, lease)
+
+    @property
+    def _system_messages(self) -> Sequence[Message] | None:
+        """The client's own system messages at the start; None if those of the record apply."""
+        return own_system_messages(self.body["messages"], self.identity.resend)
+
+    def _require_item_sizes(self, match: HistoryMatch) -> None:
+        """Raises `RequestRefused` if a message that would be stored is too large."""
+        if match.decision == "auxiliary":
+            return
+        messages = match.new_messages
+        if match.decision == "forked" and not match.shared:
+            messages = (*(self._system_messages or ()), *messages)
+        first = max(0, len(self.body["messages"]) - len(messages))
+        require_item_sizes(messages, "messages", self.service.config.limits, first=first)
 
     def _replay(self, completion: dict[str, Any]) -> Sequence[bytes]:
         """Answer with the completion of an earlier attempt."""
@@ -117,8 +133,6 @@ class ChatJob(AnswerJob):
         require_root_access(
             root, self.caller, root_id, recipient=self.recipient, expected_version=self.expected_version
         )
-        if self.auxiliary:
-            return HistoryBranch(root_id, root, HistoryMatch("auxiliary", 0, ()))
         messages = await compute(self._read_messages, root, is_large=are_large(self.body["messages"]))
         return await find_branch(store, root, messages, self.identity, self.load_record)
 
@@ -147,14 +161,13 @@ class ChatJob(AnswerJob):
         return message if role_of(message) == "assistant" else None
 
     async def _call(self, branch: HistoryBranch, lease: Lease) -> ModelCall:
-        model, messages = self.body["model"], self.body["messages"]
-        system_count, sends_all = leading_system_count(messages), self.identity.resend == "all"
+        model = self.body["model"]
         settings = self.settings(
             branch.id,
             model,
             lease=lease,
             overhead_tokens=await tool_tokens(model, self.body.get("tools")),
-            instructions=messages[:system_count] if branch.length and (system_count or sends_all) else None,
+            instructions=self._system_messages if branch.length else None,
             reconcile=branch.match.decision,
         )
         return await self.new_call(settings, branch.record, branch.match.new_messages, branch.copies)

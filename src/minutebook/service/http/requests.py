@@ -186,7 +186,11 @@ class StrictRoute(APIRoute):
                 await authenticator(strict_request)
             body = await strict_request.body()
             media_type = strict_request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if not body or not (media_type == "application/json" or media_type.endswith("+json")):
+            is_json = media_type == "application/json" or media_type.endswith("+json")
+            if body and not is_json and self.body_field is not None:
+                problem = "The body must be JSON, with the header 'Content-Type: application/json'."
+                raise RequestRefused(415, problem, "unsupported_media_type", "Content-Type")
+            if not body or not is_json:
                 return await handle(strict_request)
             limits = request.app.state.service.config.limits
             strict_request.parsed_body = await parse_body(

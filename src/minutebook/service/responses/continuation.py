@@ -12,17 +12,24 @@ from minutebook.errors import (
     ConversationNotFound,
     DocumentNotFound,
     RequestRefused,
+    VersionConflict,
 )
 from minutebook.record.exchange import safe_boundaries
-from minutebook.record.message import Message, leading_system_count
+from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.answer_job import AnswerJob
-from minutebook.service.completions.reconcile import Identity, find_branch, fork_branch, require_root_access
+from minutebook.service.completions.reconcile import (
+    Identity,
+    find_branch,
+    fork_branch,
+    own_system_messages,
+    require_root_access,
+)
 from minutebook.service.http.errors import RETRY_SOON
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import new_id, require_version
 from minutebook.service.idempotency import RUN_KIND, UNFINISHED
-from minutebook.service.responses.items import Item
+from minutebook.service.responses.items import Item, missing_input
 from minutebook.service.responses.objects import find_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest
 from minutebook.service.state import Service
@@ -110,6 +117,8 @@ class ConversationJob(AnswerJob):
             return await self._hold_previous(leases, self.request.previous_response_id)
         if self.identity is not None:
             return await self._hold_reconciled(leases, self.identity)
+        if self.expected_version:
+            raise VersionConflict("", 0, self.expected_version)
         conversation = self._name_conversation(new_id("conv"))
         lease = await leases.enter_async_context(self.lease(conversation))
         return ContinuedConversation(conversation, lease=lease.lease)
@@ -139,8 +148,10 @@ class ConversationJob(AnswerJob):
         branch = await find_branch(store, root, messages, identity, self.load_record)
         is_fork = branch.match.decision == "forked"
         if is_fork:
-            system_messages = messages[: leading_system_count(messages)]
-            branch = await fork_branch(store, root_id, branch, system_messages, self.load_record)
+            if not messages:
+                raise missing_input()
+            system_messages, limits = own_system_messages(messages, identity.resend), self.service.config.limits
+            branch = await fork_branch(store, root_id, branch, system_messages, limits, self.load_record)
         if branch.id != root_id:
             lease = await leases.enter_async_context(self.lease(branch.id))
             self.headers["x-conversation-branch"] = branch.id
@@ -166,6 +177,7 @@ class ConversationJob(AnswerJob):
             record = await self.load_record(conversation)
         if record is None:
             raise ConversationNotFound(conversation)
+        require_version(record.header, self.expected_version)
         if lease is not None and len(record.messages) == stop:
             return ContinuedConversation(self._name_conversation(conversation), record, lease.lease)
         messages, shared = record.messages[record.first :], stop - record.first

@@ -105,6 +105,10 @@ def input_items(
     return items
 
 
+def missing_input() -> RequestRefused:
+    return RequestRefused(400, "`input` is missing.", "missing_input", "input")
+
+
 async def read_input(
     sent: str | Sequence[Mapping[str, Any]] | None, limits: LimitsConfig
 ) -> tuple[list[Item], Sequence[Message]]:
@@ -117,9 +121,9 @@ async def read_input(
     return await compute(read, is_large=isinstance(sent, list) and are_large(sent))
 
 
-def require_item_sizes(items: Iterable[Mapping[str, Any]], param: str, limits: LimitsConfig) -> None:
-    """Raises `RequestRefused` if an item is too large. `param` is the field of the request with the items."""
-    for index, item in enumerate(items):
+def require_item_sizes(items: Iterable[Mapping[str, Any]], param: str, limits: LimitsConfig, *, first: int = 0) -> None:
+    """Raises `RequestRefused` if an item is too large. `param` is the field with the items, `first` the index of the first."""
+    for index, item in enumerate(items, first):
         size = len(json_bytes(item))
         if size > limits.item_bytes:
             problem = f"{param}[{index}] has {size} bytes; the maximum is {limits.item_bytes}."

@@ -15,7 +15,7 @@ from minutebook.service.access.api_keys import Caller
 from minutebook.service.http.requests import require_access
 from minutebook.service.http.responses import PING
 from minutebook.service.idempotency import RUN_KIND, UNFINISHED, fail_if_abandoned, find_run, wait_for_end
-from minutebook.service.responses.events import ItemIds, ResponseEvents, answer_pieces
+from minutebook.service.responses.events import REFUSAL, TEXT, ItemIds, ResponseEvents, answer_pieces
 from minutebook.service.responses.items import Item, item_id, items_for_clients
 from minutebook.service.state import Service
 from minutebook.store.base import ConversationStore
@@ -68,9 +68,15 @@ def item_ids(body: Mapping[str, Any]) -> ItemIds:
 
 
 def output_items(body: Mapping[str, Any], message: Message, status: str) -> list[Item]:
-    """The items of an answer."""
+    """The items of an answer. Their parts are in the order in which they were streamed."""
     last_status = "completed" if status == "completed" else "incomplete"
-    return items_for_clients(message, body["input"][1], UUID(body["evaluation"]), last_status=last_status)
+    items = items_for_clients(message, body["input"][1], UUID(body["evaluation"]), last_status=last_status)
+    slots = list(dict.fromkeys(slot for slot, _ in body.get("pieces") or ()))
+    if {TEXT, REFUSAL} <= set(slots) and slots.index(REFUSAL) < slots.index(TEXT):
+        for item in items:  # the record has the text first
+            if item["type"] == "message":
+                item["content"] = item["content"][::-1]
+    return items
 
 
 def response_object(response_id: str, body: Mapping[str, Any], status: str, output: list[Item]) -> dict[str, Any]:

@@ -113,13 +113,13 @@ class ResponseRequest(InputRequest):
         """Raises `RequestRefused` if parameters contradict each other."""
         self.require_one_continuation()
         if self.background and self.store is False:
-            problem = "`background: true` cannot be combined with `store: false`: the response is fetched later."
+            problem = "`background: true` cannot be combined with `store: false` or `X-History: off`: the response is fetched later."
             raise RequestRefused(400, problem, "background_needs_store", "background")
         if self.store is False and self.conversation is not None:
-            problem = "`store: false` cannot be combined with `conversation`."
+            problem = "`store: false` and `X-History: off` cannot be combined with `conversation`."
             raise RequestRefused(400, problem, "conversation_needs_store", "store")
         if self.store is False and self.context_management:
-            problem = "`store: false` cannot be combined with `context_management`."
+            problem = "`store: false` and `X-History: off` cannot be combined with `context_management`."
             raise RequestRefused(400, problem, "compaction_needs_store", "context_management")
         if self.context_management and self.truncation == "disabled":
             problem = "`context_management` cannot be combined with `truncation: disabled`."

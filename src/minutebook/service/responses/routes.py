@@ -13,9 +13,8 @@ from starlette.responses import Response
 from minutebook.errors import ConversationNotFound, DocumentNotFound, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.answer_job import message_tokens, tool_tokens
-from minutebook.service.completions.reconcile import identity_of
+from minutebook.service.completions.reconcile import identity_of, is_stored, unstored_headers
 from minutebook.service.completions.routes import upstream_key
-from minutebook.service.http.errors import RETRY_SOON
 from minutebook.service.http.openapi import (
     CompactedObject,
     DeletedObject,
@@ -39,7 +38,7 @@ from minutebook.service.http.responses import (
 from minutebook.service.idempotency import RUN_KIND, UNFINISHED, idempotency_key_of
 from minutebook.service.responses.compaction import compact_messages
 from minutebook.service.responses.continuation import load_continued
-from minutebook.service.responses.items import compaction_item, items_of, read_input, require_metadata
+from minutebook.service.responses.items import compaction_item, items_of, missing_input, read_input, require_metadata
 from minutebook.service.responses.objects import find_response, load_response, stream_response, wait_for_response
 from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL_KIND, ResponseJob
@@ -71,6 +70,8 @@ async def create_response(
     if_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Create a response that continues a conversation, an earlier response, or a new conversation."""
+    if not is_stored(request.headers):
+        body.store = False
     body.require_consistency()
     require_metadata(body.metadata, service.config.limits)
     body.chat_parameters(service.model_of(body.model))  # raises an error if a parameter is invalid
@@ -97,6 +98,8 @@ async def create_response(
     )
     if conversation is not None:
         job.headers["x-conversation-id"] = conversation
+    if body.store is False:
+        job.headers |= {**unstored_headers(headers), "x-history": "off"}
     try:
         earlier_answer = None if body.store is False else await _replay_earlier(service, job)
         if earlier_answer is not None:
@@ -132,12 +135,8 @@ async def _respond(service: Service, job: ResponseJob, request: Request) -> Resp
         async for _ in run.follow():
             pass
     assert job.response is not None, "a run that ended without an error has a response"
-    if not job.request.background and job.error is not None:
-        if job.response.status == "cancelled":
-            problem = "The server is stopping, or another server took over the conversation. Retry."
-            raise RequestRefused(503, problem, "cancelled", None, tuple(RETRY_SOON.items()))
-        if job.response.status == "failed":
-            raise job.error
+    if not job.request.background and job.error is not None and job.response.status == "failed":
+        raise job.error
     return JsonResponse(job.response.to_json(), headers=job.headers)
 
 
@@ -186,7 +185,7 @@ async def compact_input(service: CurrentService, body: CompactRequest, caller: M
     """Compact items into one compaction item. It is not stored: send it with the next request."""
     messages = await _read_messages(service, body, caller)
     if not messages:
-        raise RequestRefused(400, "`input` is missing: there is nothing to compact.", "missing_input", "input")
+        raise missing_input()
     compacted = await asyncio.to_thread(compact_messages, messages, service.model_of(body.model))
     response = {
         "id": new_id("resp"),

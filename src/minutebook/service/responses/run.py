@@ -18,11 +18,11 @@ from minutebook.errors import (
     DocumentExists,
     DocumentNotFound,
     MinutebookError,
-    RequestRefused,
     StoreUnavailable,
 )
 from minutebook.record.message import Message, leading_system_count
 from minutebook.service.answer_job import failure_fields, max_answer_tokens, tool_tokens
+from minutebook.service.completions.reconcile import own_system_messages
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.responses import new_id, sse
 from minutebook.service.idempotency import (
@@ -46,7 +46,7 @@ from minutebook.service.responses.events import (
     answer_pieces,
     with_item_order,
 )
-from minutebook.service.responses.items import Item, items_of, require_new_ids, require_room
+from minutebook.service.responses.items import Item, items_of, missing_input, require_new_ids, require_room
 from minutebook.service.responses.objects import (
     API_NAME,
     StoredResponse,
@@ -110,7 +110,6 @@ class ResponseJob(ConversationJob):
     async def _execute(self) -> None:
         self._prepare()
         if self.request.store is False:
-            self.headers["x-history"] = "off"
             await self._answer_without_storing(await load_continued(self.service, self.caller, self.request))
             return
         async with AsyncExitStack() as leases:
@@ -143,8 +142,6 @@ class ResponseJob(ConversationJob):
             is_stored = continued.stored_input is not None
             new_messages = [*continued.repeated, *(() if is_stored else self.messages)]
             require_new_ids(() if is_stored else self.items, await self._load_items(continued))
-        if continued.record is None and not new_messages:
-            raise RequestRefused(400, "`input` is missing.", "missing_input", "input")
         length = continued.length
         require_room(length + len(new_messages) + 1, self.service.config.limits)
         for compaction in self.request.context_management or ():
@@ -201,6 +198,8 @@ class ResponseJob(ConversationJob):
         await self._answer(call, recorded=False)
 
     async def _call(self, continued: ContinuedConversation, new_messages: Sequence[Message]) -> ModelCall:
+        if continued.record is None and not new_messages:
+            raise missing_input()
         model = self._body["model"]
         settings = self.settings(
             continued.conversation,
@@ -224,18 +223,17 @@ class ResponseJob(ConversationJob):
         They are the instructions of the request, which are not recorded, then the leading system messages that the client
         resent or, if it resent none, those of the record.
         """
-        resent = self.messages if continued.new_messages is not None else ()
-        leading_messages = list(resent[: leading_system_count(resent)])
-        sends_all = continued.length > 0 and self.identity is not None and self.identity.resend == "all"
-        if self.request.instructions is None and not leading_messages and not sends_all:
-            return None
-        if not leading_messages and continued.length and not sends_all:
-            assert continued.record is not None
-            leading_messages = continued.record.leading
-        elif not leading_messages:
-            leading_messages = list(new_messages[: leading_system_count(new_messages)])
+        own_messages: Sequence[Message] | None = None
+        if self.identity is not None and continued.new_messages is not None:
+            own_messages = own_system_messages(self.messages, self.identity.resend)
         instructions = self.request.instructions
-        return [*([] if instructions is None else [{"role": "system", "content": instructions}]), *leading_messages]
+        if instructions is None and own_messages is None:
+            return None
+        if own_messages is None and continued.record is not None and continued.length:
+            own_messages = continued.record.leading
+        elif not continued.length:
+            own_messages = new_messages[: leading_system_count(new_messages)]
+        return [*([] if instructions is None else [{"role": "system", "content": instructions}]), *(own_messages or ())]
 
     async def _answer(self, call: ModelCall, *, recorded: bool = True) -> None:
         """Call the model, send the events and store the answer.
@@ -329,7 +327,10 @@ class ResponseJob(ConversationJob):
 
         A partial answer is stored in the run's document only: the conversation cannot continue from it.
         """
-        self.error, is_cancelled = error, isinstance(error, asyncio.CancelledError)
+        is_cancelled = isinstance(error, asyncio.CancelledError) and self.run.cancelled
+        if isinstance(error, asyncio.CancelledError) and not is_cancelled:
+            error = self.run.interruption_error  # the server stops, or has lost the lease
+        self.error = error
         message = with_item_order(completion.message, events.order) if events.pieces else None
         self._body |= {
             **completion.outcome(),
@@ -362,6 +363,7 @@ class ResponseJob(ConversationJob):
                 await asyncio.sleep(_CANCEL_POLL_SECONDS)
                 with suppress(DocumentNotFound, StoreUnavailable):
                     await self.store.document(CANCEL_KIND, self.run.id)
+                    self.run.cancelled = True
                     if owner is not None:
                         owner.cancel()
                     return

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from minutebook.errors import DocumentExists, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import Caller
 from minutebook.service.agent_tools import Agents, CurrentAgents
+from minutebook.service.completions.reconcile import is_stored
 from minutebook.service.completions.routes import upstream_key
 from minutebook.service.conversations.objects import entries_of
 from minutebook.service.http.json_codec import json_bytes
@@ -208,6 +209,9 @@ async def create_message(
     """
     if "last-event-id" in request.headers:
         return await _resume(service, request, caller, thread_id, parse_event_id(request.headers["last-event-id"]))
+    if not is_stored(request.headers):
+        problem = "The messages of a thread are always stored. Send the request to /v1/chat/completions instead."
+        raise RequestRefused(400, problem, "invalid_history", "X-History")
     question = _question(service, thread_id, body, request.headers.get("if-match"))
     scope = ("messages", thread_id, caller.recipient)
     idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())

@@ -118,6 +118,23 @@ def test_a_wrong_policy_is_reported_before_anything_is_read(tmp_path: Path) -> N
     assert "token_budget" in result.output
 
 
+def test_a_format_that_is_not_detected_can_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "empty.json"
+    file.write_text("[]")
+    detected, named = lab(file), lab(file, "--from", "claude-code")
+
+    assert "name the format with --from" in detected.output
+    assert "no known format" not in named.output
+    assert "expected one of" in lab(file, "--from", "claude").output
+
+
+def test_a_budget_that_no_request_exceeds_is_reported(chat: Path, sessions: Path) -> None:
+    below, above = (lab(path, "--max-tokens", "3000", "--jobs", "1") for path in (chat, sessions))
+
+    assert "set a lower --max-tokens" in below.output
+    assert "set a lower --max-tokens" not in above.output
+
+
 def test_a_file_of_a_folder_that_cannot_be_read_is_skipped(chat: Path) -> None:
     (chat.parent / "other.json").write_text('{"no": "conversation"}')
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from minutebook.cli.main import cli
 from minutebook.lab import FULL
+from minutebook.lab.policies import _file_objects
 from minutebook.store import open_store
 from minutebook.testing import coding_session
 from minutebook.wire.chat import new_entries
@@ -157,6 +158,22 @@ def test_a_run_continues_with_its_file(chat: Path, tmp_path: Path) -> None:
     options = ("--policy", "token_budget", "--resume", tmp_path / "lab.jsonl", "--json", "--jobs", "1")
 
     assert lab(chat, *options).stdout == lab(chat, *options).stdout
+
+
+def test_a_run_does_not_continue_with_the_results_of_a_policy_that_was_changed(chat: Path, tmp_path: Path) -> None:
+    python, yaml = tmp_path / "mine.py", tmp_path / "mine.yaml"
+    options = ("--policy", python, "--policy", yaml, "--resume", tmp_path / "lab.jsonl", "--json", "--jobs", "1")
+    tokens = []
+    for size in (6, 2):
+        python.write_text(
+            f"from minutebook import SlidingWindowManager\nPOLICIES = {{'mine': lambda _: SlidingWindowManager({size})}}\n"
+        )
+        yaml.write_text(f"policies:\n  short: {{manager: {{name: sliding_window, window_size: {size + 2}}}}}\n")
+        _file_objects.cache_clear()  # as in a new process
+        tokens.append([row["tokens"] for row in json.loads(lab(chat, *options).stdout)["policies"][1:]])
+
+    assert tokens[0][0] > tokens[1][0]
+    assert len((tmp_path / "lab.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_database_is_replayed(tmp_path: Path) -> None:

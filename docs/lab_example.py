@@ -1,9 +1,10 @@
-"""The picture of `minutebook lab` in the README: simulated sessions, replayed with the default policies."""
+"""The table and the picture of `minutebook lab` in the README: simulated sessions, replayed with the default policies."""
 
+from functools import cache
 from pathlib import Path
 
 from minutebook.cli.lab.inputs import DEFAULT_POLICIES
-from minutebook.lab import TYPICAL_BILLING, RecordedSession, evaluate
+from minutebook.lab import TYPICAL_BILLING, RecordedSession, Report, evaluate
 from minutebook.lab.plot import svg
 from minutebook.testing import coding_session
 from minutebook.tokens import ExactCounter
@@ -15,12 +16,26 @@ BUDGET = 16_000
 
 
 def picture() -> str:
+    replayed = report()
+    points = {result.name: (result.measure("cost"), result.measure("names")) for result in replayed.results}
+    title = f"Cost and recall on {SESSIONS} simulated coding sessions, {BUDGET:,} tokens"
+    return svg(points, {}, title=title, frontier=replayed.pareto())
+
+
+def table_rows() -> list[str]:
+    """A row of the README's table for each policy."""
+    return [
+        f"| `{result.name}` | {result.measure('cost'):.2f} | {result.measure('names'):.1%} | {result.measure('quotes'):.1%} "
+        f"| {len(result.dearer)} |"
+        for result in report().results
+    ]
+
+
+@cache
+def report() -> Report:
     sessions = [
         RecordedSession(f"session {seed}", coding_session(seed=seed, turns=TURNS), ExactCounter())
         for seed in range(SESSIONS)
     ]
     policies = {policy: policy for policy in DEFAULT_POLICIES}
-    report = evaluate(policies, sessions, budget=BUDGET, billing=TYPICAL_BILLING, jobs=1)
-    points = {result.name: (result.measure("cost"), result.measure("names")) for result in report.results}
-    title = f"Cost and recall on {SESSIONS} simulated coding sessions, {BUDGET:,} tokens"
-    return svg(points, {}, title=title, frontier=report.pareto())
+    return evaluate(policies, sessions, budget=BUDGET, billing=TYPICAL_BILLING, jobs=1)

@@ -220,6 +220,16 @@ def test_the_readme_names_the_two_commands_and_fits_a_screen_or_so():
     assert shutil.which("make") is not None
 
 
+def test_the_costs_in_the_readme_are_those_that_the_lab_prints(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    rows = re.findall(
+        r"^\| `(?:token_budget|sliding_window).*", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+
+    assert len(rows) >= 2
+    assert set(rows) <= set(import_module("lab_example").table_rows())
+
+
 def test_the_comparison_in_the_readme_has_the_figures_of_the_benchmark():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = []

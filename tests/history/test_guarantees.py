@@ -1,3 +1,4 @@
+import sys
 from dataclasses import replace
 
 import pytest
@@ -34,6 +35,34 @@ def test_a_valid_view_is_unchanged():
 
     assert view.violations == ()
     assert view.curated == SlidingWindowManager(4).curate(CHAT)
+
+
+def test_the_view_of_a_repaired_record_is_checked_as_fast_as_that_of_a_whole_one():
+    whole = [SYSTEM, *(message for number in range(100) for message in turn(number))]
+    interrupted = [message for message in whole if message.get("tool_call_id") != "50a"]
+    assert len(interrupted) < len(whole)
+
+    assert function_calls(interrupted) < 1.5 * function_calls(whole)
+
+
+def function_calls(messages):
+    """The number of function calls for a view of a record that has one new message."""
+    record, manager = Transcript(messages, broken="mark"), TokenBudgetManager(100_000)
+    view_of(record, manager)
+    record.append(user("go on"))
+    calls = 0
+
+    def count(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    previous = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        view_of(record, manager)
+    finally:
+        sys.setprofile(previous)
+    return calls
 
 
 def test_a_lost_system_message_and_request_are_restored_in_their_position():

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from minutebook.cli.main import cli
 from minutebook.lab import FULL
+from minutebook.lab.policies import _file_objects
 from minutebook.store import open_store
 from minutebook.testing import coding_session
 from minutebook.wire.chat import new_entries
@@ -118,6 +119,23 @@ def test_a_wrong_policy_is_reported_before_anything_is_read(tmp_path: Path) -> N
     assert "token_budget" in result.output
 
 
+def test_a_format_that_is_not_detected_can_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "empty.json"
+    file.write_text("[]")
+    detected, named = lab(file), lab(file, "--from", "claude-code")
+
+    assert "name the format with --from" in detected.output
+    assert "no known format" not in named.output
+    assert "expected one of" in lab(file, "--from", "claude").output
+
+
+def test_a_budget_that_no_request_exceeds_is_reported(chat: Path, sessions: Path) -> None:
+    below, above = (lab(path, "--max-tokens", "3000", "--jobs", "1") for path in (chat, sessions))
+
+    assert "set a lower --max-tokens" in below.output
+    assert "set a lower --max-tokens" not in above.output
+
+
 def test_a_file_of_a_folder_that_cannot_be_read_is_skipped(chat: Path) -> None:
     (chat.parent / "other.json").write_text('{"no": "conversation"}')
 
@@ -140,6 +158,22 @@ def test_a_run_continues_with_its_file(chat: Path, tmp_path: Path) -> None:
     options = ("--policy", "token_budget", "--resume", tmp_path / "lab.jsonl", "--json", "--jobs", "1")
 
     assert lab(chat, *options).stdout == lab(chat, *options).stdout
+
+
+def test_a_run_does_not_continue_with_the_results_of_a_policy_that_was_changed(chat: Path, tmp_path: Path) -> None:
+    python, yaml = tmp_path / "mine.py", tmp_path / "mine.yaml"
+    options = ("--policy", python, "--policy", yaml, "--resume", tmp_path / "lab.jsonl", "--json", "--jobs", "1")
+    tokens = []
+    for size in (6, 2):
+        python.write_text(
+            f"from minutebook import SlidingWindowManager\nPOLICIES = {{'mine': lambda _: SlidingWindowManager({size})}}\n"
+        )
+        yaml.write_text(f"policies:\n  short: {{manager: {{name: sliding_window, window_size: {size + 2}}}}}\n")
+        _file_objects.cache_clear()  # as in a new process
+        tokens.append([row["tokens"] for row in json.loads(lab(chat, *options).stdout)["policies"][1:]])
+
+    assert tokens[0][0] > tokens[1][0]
+    assert len((tmp_path / "lab.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_database_is_replayed(tmp_path: Path) -> None:

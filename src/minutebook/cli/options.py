@@ -51,6 +51,12 @@ class InputFile:
         return self.folder is not None
 
 
+def format_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--from`: the command is called with `from_format`, the name of a format or None."""
+    help_text = "Format of the files; `minutebook formats` lists them. Default: detected. Example: --from claude-code"
+    return click.option("--from", "from_format", metavar="FORMAT", help=help_text)(function)
+
+
 def conversation_files(function: Callable[..., Any]) -> Callable[..., Any]:
     """FILE… and `--from`: the command is called with `files`, a list of `InputFile`, and `from_format`.
 
@@ -58,10 +64,7 @@ def conversation_files(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @click.argument("files", metavar="FILE|FOLDER|-…", nargs=-1, required=True, type=click.Path(allow_dash=True))
-    @click.option(
-        "--from", "from_format", metavar="FORMAT",
-        help="Format of the files; `minutebook formats` lists them. Default: detected. Example: --from claude-code",
-    )  # fmt: skip
+    @format_option
     @functools.wraps(function)
     def call(*arguments: Any, files: Sequence[str], **options: Any) -> Any:
         expanded = [file for name in files for match in _matches(name) for file in _input_files(match)]

@@ -16,7 +16,7 @@ from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import ContextualManager, PreservedMessages, last_exchange
 from minutebook.history.origins import curated_of
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, Guarantee, HistoryManager, Violation
-from minutebook.record.finding import Finding, FindingKind, errors
+from minutebook.record.finding import SHAPE_KINDS, Finding, FindingKind, errors
 from minutebook.record.message import Message, Provider, is_result, is_system, leading_system_count
 from minutebook.record.repairs import RepairAction, placeholder_result, repair
 from minutebook.record.transcript import Transcript
@@ -56,9 +56,9 @@ def guard(
     with transcript.lock:
         guarded = _GuardedView(transcript, view, context or NO_CONTEXT, provider, keep_parts=keep_parts)
         guarded.trusts_messages = (
-            guarded.source is transcript
-            and (manager is None or all(isinstance(part, ContextualManager) for part in managers_in(manager)))
+            (manager is None or all(isinstance(part, ContextualManager) for part in managers_in(manager)))
             and isinstance(view, Curated)
+            and not guarded.has_malformed_messages()
             and not transcript.has_unusual_fields
             and FindingKind.BAD_ARGUMENTS not in rejected_kinds(provider)
         )
@@ -107,6 +107,12 @@ class _GuardedView:
         self.view = curated_of(record, view)
         for change in self.view.repairs:
             self._report(Guarantee.VALID, str(change))
+
+    def has_malformed_messages(self) -> bool:
+        """Whether a message of the record that no provider accepts is in the view without its repair."""
+        findings = self.record.findings
+        malformed = {id(self.record[finding.index]) for finding in findings if finding.kind in SHAPE_KINDS}
+        return not malformed.isdisjoint(map(id, self.view))
 
     def restore_record(self, manager: HistoryManager | None) -> None:
         """Enforce `Guarantee.UNTOUCHED`."""

@@ -94,6 +94,16 @@ def _configured_policy(config: PolicySettings, name: str, budget: int) -> Policy
     return policy_named(name, config, model=_model(budget), max_tokens=budget)
 
 
+def definition_of(make: MakeManager | None) -> str:
+    """What a policy of a file does, besides its name: the text of the Python file, or the configuration."""
+    if isinstance(make, partial) and make.func is _file_manager:
+        return Path(_path_and_name(make.args[0])[0]).read_text(encoding="utf-8")
+    if isinstance(make, partial) and make.func is _configured_policy:
+        config, name = make.args
+        return repr((config.policies[name], config.conversation))
+    return ""
+
+
 def _model(budget: int) -> ModelInfo:
     return ModelInfo("any", max_input_tokens=budget, source="the caller")
 
@@ -116,7 +126,7 @@ def _file_manager(file: str, name: str, budget: int) -> Any:
 
 @cache
 def _file_objects(file: str) -> dict[str, Any]:
-    path, _, name = file.partition(":") if file.count(".py:") else (file, "", "")
+    path, name = _path_and_name(file)
     if not Path(path).is_file():
         raise UnreadableInput(path, "there is no such file; name a Python file that defines POLICIES, or FILE.py:NAME")
     found = _run_file(path).get(name or FILE_OBJECT)
@@ -127,6 +137,12 @@ def _file_objects(file: str) -> dict[str, Any]:
         expected = f"a file with {name or FILE_OBJECT}: a dict from names to functions that take the budget and return a manager"
         raise InvalidSetting("--policy", file, expected)
     return objects
+
+
+def _path_and_name(file: str) -> tuple[str, str]:
+    """The parts of `FILE.py:NAME`; the name is empty if there is none."""
+    path, _, name = file.partition(":") if file.count(".py:") else (file, "", "")
+    return path, name
 
 
 def _run_file(path: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any, Final
 
 from minutebook.lab.outcome import MAX_MISSES, SessionOutcome, replay_session
-from minutebook.lab.policies import PolicySpec, policies_of
+from minutebook.lab.policies import PolicySpec, definition_of, policies_of
 from minutebook.lab.progress_file import ProgressFile
 from minutebook.lab.prompt_cache import Billing
 from minutebook.lab.replay import FULL, Policies
@@ -209,7 +209,8 @@ def evaluate(
     """
     policies = policies_of(policy, budget)
     outcomes: dict[str, list[SessionOutcome]] = {name: [] for name in policies}
-    with ProgressFile(progress_file, (sorted(policies), budget, billing, max_misses)) as stored:
+    definitions = sorted((name, definition_of(make)) for name, make in policies.items())
+    with ProgressFile(progress_file, (definitions, budget, billing, max_misses)) as stored:
         work = partial(_replay_all, policies=policies, budget=budget, billing=billing, max_misses=max_misses)
         for session, results in _results(work, sessions, stored, jobs or os.cpu_count() or 1):
             for name, outcome in results.items():

@@ -124,6 +124,7 @@ def load_sessions(
     *,
     min_messages: int = 0,
     model: str | None = None,
+    format: str | None = None,  # noqa: A002 - as `formats.read` calls it
     tenant: str = "default",
     encryption_key: bytes | None = None,
     skipped: list[UnreadableInput] | None = None,
@@ -131,9 +132,9 @@ def load_sessions(
 ) -> Iterator[RecordedSession]:
     """The sessions of files, folders and minutebook databases (a SQLite file or a URL), one at a time.
 
-    Files are in any format that `minutebook formats` lists. `model` replaces the model that a recording names. With
-    `skipped`, files in folders that cannot be read are added to that list and left out. `advance` is called with the
-    number of bytes read. `tenant` and `encryption_key` are those of databases.
+    Files are in any format that `minutebook formats` lists; `format` names theirs if it is not detected. `model` replaces
+    the model that a recording names. With `skipped`, files in folders that cannot be read are added to that list and left
+    out. `advance` is called with the number of bytes read. `tenant` and `encryption_key` are those of databases.
 
     Raises, while iterating:
         UnreadableInput: a file is in no known format.
@@ -147,7 +148,7 @@ def load_sessions(
                     yield from (stored_session(stored, conversation, model) for conversation in ids)
                 continue
             try:
-                for conversation in read(Source(file, advance=advance)):
+                for conversation in read(Source(file, advance=advance), format):
                     if len(conversation.items) >= min_messages:
                         times = [item.at for item in conversation.items]
                         name = conversation.id or Path(file).name

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from minutebook.cli.options import count_option
+from minutebook.cli.options import count_option, format_option
 from minutebook.cli.progress import bytes_progress
 from minutebook.errors import InvalidSetting, MissingSetting, UnreadableInput
 from minutebook.lab.peers import PEERS, peer_policies
@@ -34,6 +34,7 @@ class LabInput:
     jobs: int | None
     model: str | None
     tenant: str
+    from_format: str | None = None
     skipped: list[UnreadableInput] = field(default_factory=list)
     _advance: Callable[[int], None] = lambda _count: None
 
@@ -58,6 +59,7 @@ class LabInput:
             self.paths,
             min_messages=self.min_messages,
             model=self.model,
+            format=self.from_format,
             tenant=self.tenant,
             encryption_key=read_key(key_file) if key_file else None,
             skipped=self.skipped,
@@ -91,6 +93,7 @@ def lab_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """PATH… and the options of a replay. The command is called with `lab_input`, a `LabInput`."""
 
     @click.argument("paths", metavar="PATH…", nargs=-1, required=True)
+    @format_option
     @count_option(
         "--max-tokens", default=DEFAULT_BUDGET, help_text="Budget of a view in tokens. Example: --max-tokens 64000"
     )
@@ -111,7 +114,7 @@ def lab_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(function)
     def call(*arguments: Any, max_tokens: int, **options: Any) -> Any:
-        names = ("paths", "min_messages", "jobs", "model", "tenant")
+        names = ("paths", "min_messages", "jobs", "model", "tenant", "from_format")
         _require_paths(options["paths"])
         lab_input = LabInput(budget=max_tokens, **{name: options.pop(name) for name in names})
         return function(*arguments, lab_input=lab_input, **options)

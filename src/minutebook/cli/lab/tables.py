@@ -23,6 +23,12 @@ def show_report(report: Report, html: Path | None) -> None:
     _print_table(out, report, with_details=True)
     out.print(_legend(report), style="dim")
     _print_savings(out, report)
+    if not report.results[0].total("over"):
+        out.print(
+            f"No request of the full history exceeds {report.budget:,} tokens, so managers with a budget leave nothing out; "
+            "set a lower --max-tokens.",
+            soft_wrap=True,
+        )
     if same := report.indistinguishable():
         out.print("These sessions show no difference between:")
     for (first, second), measures in same.items():

@@ -178,7 +178,7 @@ def test_a_changed_result_is_sent_changed_with_its_cache_mark():
         ({"role": "user", "content": [{"type": "tool_result"}]}, r"content\[0\].tool_use_id is missing"),
         ({"role": "user", "content": [TOOL_USE]}, "wrong role"),
         ({"type": "function_call", "name": "f"}, "call_id is missing"),
-        ({"choices": []}, "pass a whole completion"),
+        ({"choices": []}, "pass the final response"),
     ],
     ids=str,
 )

@@ -39,6 +39,14 @@ _ANTHROPIC_FIELDS: Final = {"text": "citations", "thinking": "signature", "image
 """Types of content blocks that other providers have too → the field that only Anthropic's blocks have."""
 _RESPONSES_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "input_file", "summary_text"})
 """Types of content parts that only the Responses API has."""
+_BLOCKS: Final = CALL_BLOCKS | _ANTHROPIC_FIELDS.keys() | _RESPONSES_PARTS | {"image_url"}
+"""Types of content blocks that are not also types of items of the Responses API."""
+_EVENTS: Final = frozenset({"chunk", "message_start", "message_delta", "message_stop"})
+"""Types of events of a client's stream. Others have a dot or start with `content_block_`."""
+_READ_STREAM: Final = (
+    "pass the final response: open the stream with the client's stream(), read it, and call its "
+    "get_final_completion(), get_final_response() or get_final_message()"
+)
 _JSON_FIELDS: Final = ("content", "tool_calls", "function_call", "parts")
 """Fields of a message that are read, so they must be JSON data. Other fields are kept unchanged."""
 _PARSED_FIELDS: Final = frozenset({"parsed", "parsed_arguments", "parsed_output"})
@@ -204,9 +212,7 @@ def _is_anthropic_response(value: Mapping[str, Any]) -> bool:
 def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
     choice = next(iter(completion["choices"]), None)
     if not isinstance(choice, Mapping) or not isinstance(message := choice.get("message"), Mapping):
-        raise InvalidMessage(
-            "choices[0].message", "is missing; pass a whole completion, or the final one of a stream, not a chunk"
-        )
+        raise InvalidMessage("choices[0].message", f"is missing, as in a chunk of a stream; {_READ_STREAM}")
     fields = {key: value for key, value in message.items() if value is not None}
     answer = {"role": "assistant", "content": None if fields.get("tool_calls") else "", **fields}
     return ClientInput([answer], completion.get("usage"), completion.get("model"), choice.get("finish_reason"))
@@ -320,8 +326,7 @@ def _require_chat(message: Mapping[str, Any], index: int, *, from_client_object:
         raise InvalidMessage("parts", "is Gemini's format, but other messages of the list have another format", index)
     role = message.get("role")
     if not isinstance(role, str):
-        problem = "is missing" if role is None else f"is of type {type(role).__name__}"
-        raise InvalidMessage("role", f"{problem}; expected {_EXPECTED_INPUT}", index)
+        raise InvalidMessage("role", _role_problem(message), index)
     if from_client_object and role == "assistant" and "content" not in message:
         return {**message, "content": None}  # the dump of a client's object leaves null fields out
     if type(message.get("content")) is not str:
@@ -329,11 +334,30 @@ def _require_chat(message: Mapping[str, Any], index: int, *, from_client_object:
     return require_message(message, index)
 
 
+def _role_problem(value: Mapping[str, Any]) -> str:
+    """Why a value without a valid role is not a message, and what to pass instead."""
+    if (role := value.get("role")) is not None:
+        return f"is of type {type(role).__name__}; expected {_EXPECTED_INPUT}"
+    kind = type_of(value)
+    if kind in _BLOCKS:
+        return (
+            f"is missing, because this is a {kind} block; pass a message with the blocks: {{'role': …, 'content': […]}}"
+        )
+    if _is_event(kind):
+        return f"is missing, because this is an event of a stream ({kind}); {_READ_STREAM}"
+    return f"is missing; expected {_EXPECTED_INPUT}"
+
+
+def _is_event(kind: str) -> bool:
+    return "." in kind or kind in _EVENTS or kind.startswith("content_block_")
+
+
 def _is_item(value: Mapping[str, Any]) -> bool:
     """Whether a value is an item of the Responses API. A message item may have no type."""
     item_type = value.get("type")
     if isinstance(item_type, str) and item_type != "message":
-        return "role" not in value or "content" not in value
+        is_item_type = item_type not in _BLOCKS and not _is_event(item_type)
+        return is_item_type and ("role" not in value or "content" not in value)
     if any(type_of(part) in _RESPONSES_PARTS for part in _parts(value)):
         return True
     return item_type == "message" and not _is_anthropic_response(value) and not _is_anthropic_message(value)

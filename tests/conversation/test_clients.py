@@ -75,6 +75,34 @@ def test_each_client_can_hold_a_conversation(provider, anthropic_client, openai_
     assert [message["role"] for message in chat][:4] == ["system", "user", "assistant", "tool"]
 
 
+def final_completion(openai, _, view):
+    with openai.chat.completions.stream(model="m", **view.openai()) as stream:
+        return stream.get_final_completion()
+
+
+def final_response(openai, _, view):
+    with openai.responses.stream(model="m", **view.responses()) as stream:
+        stream.until_done()
+        return stream.get_final_response()
+
+
+def final_message(_, anthropic, view):
+    with anthropic.messages.stream(model="m", max_tokens=99, **view.anthropic()) as stream:
+        return stream.get_final_message()
+
+
+@pytest.mark.parametrize("stream_answer", [final_completion, final_response, final_message])
+def test_a_streamed_tool_call_can_be_sent_back(stream_answer, provider, openai_client, anthropic_client):
+    chat = Conversation(max_tokens=10_000, provider="anthropic" if stream_answer is final_message else "openai")
+    chat.append("Find my order.")
+    answer = stream_answer(openai_client, anthropic_client, chat.view())
+    chat.append(answer, {"role": "tool", "tool_call_id": "call_1", "content": "not found"})
+    chat.append(stream_answer(openai_client, anthropic_client, chat.view()))
+
+    assert [message["role"] for message in chat] == ["user", "assistant", "tool", "assistant"]
+    assert provider.problems == []
+
+
 LONE = "before \ud800 after"
 REPLACED = "before \ufffd after"
 WITH_SURROGATES = [

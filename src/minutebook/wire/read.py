@@ -49,10 +49,10 @@ _READ_STREAM: Final = (
 )
 _JSON_FIELDS: Final = ("content", "tool_calls", "function_call", "parts")
 """Fields of a message that are read, so they must be JSON data. Other fields are kept unchanged."""
-_PARSED_FIELDS: Final = frozenset({"parsed", "parsed_arguments", "parsed_output"})
-"""Fields that the clients' `parse` methods add to a response. Providers reject them."""
+_CLIENT_FIELDS: Final = frozenset({"parsed", "parsed_arguments", "parsed_output", "index"})
+"""Fields that the `parse` and `stream` methods of the clients add to a response. Providers reject them."""
 _RESPONSE_FIELDS: Final = frozenset({"choices", "message", "tool_calls", "function", "output", "content"})
-"""Fields of a response whose values may contain parsed fields."""
+"""Fields of a response whose values may contain such fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _json_data(value: Any) -> Any:
     """
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
-        return _without_parsed_fields(dump(mode="json", by_alias=True, exclude_none=True, warnings=False))
+        return _without_client_fields(dump(mode="json", by_alias=True, exclude_none=True, warnings=False))
     content = value.get("content") if type(value) is dict else None
     if isinstance(content, (list, tuple)):
         blocks = [_json_data(block) for block in content]
@@ -171,15 +171,15 @@ def _json_problem(value: Any) -> tuple[str, str] | None:
     return None
 
 
-def _without_parsed_fields(value: Any) -> Any:
+def _without_client_fields(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_parsed_fields(inner) for inner in value]
+        return [_without_client_fields(inner) for inner in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _without_parsed_fields(inner) if key in _RESPONSE_FIELDS else inner
+        key: _without_client_fields(inner) if key in _RESPONSE_FIELDS else inner
         for key, inner in value.items()
-        if key not in _PARSED_FIELDS
+        if key not in _CLIENT_FIELDS
     }
 
 

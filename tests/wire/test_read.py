@@ -243,6 +243,14 @@ def test_content_that_is_not_json_data_is_refused(message_with, new_value):
         Conversation("a").append(message_with(new_value()))
 
 
+def test_an_async_stream_is_refused_and_the_error_names_the_final_response():
+    async def chunks():
+        yield {"choices": []}
+
+    with pytest.raises(InvalidMessage, match="is of type async_generator; pass the final response"):
+        read(chunks())
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda values: st.lists(values, max_size=2) | st.dictionaries(st.sampled_from(["type", "text"]), values),

@@ -4,7 +4,7 @@ This is the only reader of such input. Everything becomes chat messages, the for
 cannot express is stored in it under `write.FORMAT_KEYS`, so that writing it in the client's format restores everything.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import is_
@@ -95,7 +95,8 @@ def read_input(client_input: Any) -> ClientInput:
         return response if response is not None else ClientInput(list(_messages([client_input])))
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
         return ClientInput(list(_messages(value)))
-    raise InvalidMessage("", f"is of type {type(client_input).__name__}; expected {_EXPECTED_INPUT}")
+    fix = _READ_STREAM if isinstance(client_input, AsyncIterable) else f"expected {_EXPECTED_INPUT}"
+    raise InvalidMessage("", f"is of type {type(client_input).__name__}; {fix}")
 
 
 def read_arguments(arguments: Iterable[Any]) -> list[ClientInput]:

@@ -116,6 +116,11 @@ class YieldsRanges(HistoryStrategy):
         yield range(1, 3)
 
 
+class ReturnsNone(HistoryStrategy):
+    async def apply(self, history, summarizer):
+        return [None]
+
+
 class HasNoApply(HistoryStrategy): ...
 
 
@@ -126,7 +131,7 @@ class HasNoApply(HistoryStrategy): ...
         (IsNotAsync(), r"IsNotAsync.apply returned \[Fold.*; write `async def apply`, and return a list of folds"),
         (ReturnsOneFold(), "ReturnsOneFold.apply returned Fold.*; return a list of folds, or yield each fold"),
         (YieldsRanges(), r"YieldsRanges.apply returned range\(1, 3\) in place of a fold; make folds with Fold.over"),
-        (HasNoApply(), "HasNoApply.apply returned None; write `async def apply`"),
+        (ReturnsNone(), "ReturnsNone.apply returned None in place of a fold; make folds with Fold.over"),
     ],
 )
 def test_a_wrong_result_raises_at_once_and_says_the_fix(strategy, message):
@@ -137,6 +142,11 @@ def test_a_wrong_result_raises_at_once_and_says_the_fix(strategy, message):
     with pytest.raises(InvalidResult, match=message):
         asyncio.run(manager.apply(Transcript(CHAT)))
     assert manager.folds == ()
+
+
+def test_a_strategy_without_apply_cannot_be_created():
+    with pytest.raises(TypeError, match=r"abstract class HasNoApply with abstract method '?apply"):
+        HasNoApply()
 
 
 def folds_range(indexes, shown="[folded]"):

@@ -75,6 +75,34 @@ def test_each_client_can_hold_a_conversation(provider, anthropic_client, openai_
     assert [message["role"] for message in chat][:4] == ["system", "user", "assistant", "tool"]
 
 
+def final_completion(openai, _, view):
+    with openai.chat.completions.stream(model="m", **view.openai()) as stream:
+        return stream.get_final_completion()
+
+
+def final_response(openai, _, view):
+    with openai.responses.stream(model="m", **view.responses()) as stream:
+        stream.until_done()
+        return stream.get_final_response()
+
+
+def final_message(_, anthropic, view):
+    with anthropic.messages.stream(model="m", max_tokens=99, **view.anthropic()) as stream:
+        return stream.get_final_message()
+
+
+@pytest.mark.parametrize("stream_answer", [final_completion, final_response, final_message])
+def test_a_streamed_tool_call_can_be_sent_back(stream_answer, provider, openai_client, anthropic_client):
+    chat = Conversation(max_tokens=10_000, provider="anthropic" if stream_answer is final_message else "openai")
+    chat.append("Find my order.")
+    answer = stream_answer(openai_client, anthropic_client, chat.view())
+    chat.append(answer, {"role": "tool", "tool_call_id": "call_1", "content": "not found"})
+    chat.append(stream_answer(openai_client, anthropic_client, chat.view()))
+
+    assert [message["role"] for message in chat] == ["user", "assistant", "tool", "assistant"]
+    assert provider.problems == []
+
+
 LONE = "before \ud800 after"
 REPLACED = "before \ufffd after"
 WITH_SURROGATES = [
@@ -214,3 +242,44 @@ def test_an_anthropic_view_with_an_image_in_a_tool_result_is_accepted_by_chat_co
 
     assert provider.problems == []
     assert image in view.anthropic()["messages"][-1]["content"][0]["content"]
+
+
+STREAMS = {
+    "chat": lambda openai, _, view: openai.chat.completions.create(model="m", stream=True, **view.openai()),
+    "chat events": lambda openai, _, view: openai.chat.completions.stream(model="m", **view.openai()).__enter__(),
+    "responses": lambda openai, _, view: openai.responses.create(model="m", stream=True, **view.responses()),
+    "responses events": lambda openai, _, view: openai.responses.stream(model="m", **view.responses()).__enter__(),
+    "anthropic": lambda _, anthropic, view: anthropic.messages.create(
+        model="m", max_tokens=99, stream=True, **view.anthropic()
+    ),
+    "anthropic events": lambda _, anthropic, view: anthropic.messages.stream(
+        model="m", max_tokens=99, **view.anthropic()
+    ).__enter__(),
+}
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["stream", "event"])
+@pytest.mark.parametrize("open_stream", STREAMS.values(), ids=STREAMS)
+def test_a_stream_is_refused_and_the_error_names_the_final_response(
+    open_stream, is_whole, openai_client, anthropic_client
+):
+    chat = Conversation(system="Be brief.", max_tokens=10_000)
+    chat.append("Find my order.")
+    with open_stream(openai_client, anthropic_client, chat.view()) as stream:
+        value = stream if is_whole else next(iter(stream))
+        with pytest.raises(InvalidMessage, match=r"stream.*final"):
+            chat.append(value)
+
+    assert len(chat) == 2
+
+
+@pytest.mark.parametrize("as_arguments", [True, False])
+def test_content_blocks_without_a_message_are_refused_and_the_error_says_so(as_arguments, anthropic_client):
+    chat = Conversation(provider="anthropic", max_tokens=10_000)
+    chat.append("Find my order.")
+    reply = anthropic_client.messages.create(model="m", max_tokens=99, **chat.view().anthropic())
+    values = [*reply.content, RESULT]
+    with pytest.raises(InvalidMessage, match=r"thinking block.*'content'"):
+        chat.append(*values) if as_arguments else chat.append([*values, {"role": "user", "content": "Go on."}])
+
+    assert len(chat) == 1

@@ -245,9 +245,10 @@ def test_an_empty_conversation_cannot_be_resumed(store):
         run_sync(support_chat(store).run(InProcessAdapter()))
 
 
-def test_a_run_takes_one_user_message(store):
+@pytest.mark.parametrize("roles", [["user", "user"], ["assistant"], ["system"]])
+def test_a_run_takes_one_user_message(store, roles):
     with pytest.raises(InvalidSetting, match="one user message"):
-        run_sync(support_chat(store).run(InProcessAdapter(), [{"role": "user", "content": text} for text in "ab"]))
+        run_sync(support_chat(store).run(InProcessAdapter(), [{"role": role, "content": "Hi."} for role in roles]))
 
 
 def test_events_are_one_line_each():

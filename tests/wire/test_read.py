@@ -178,7 +178,7 @@ def test_a_changed_result_is_sent_changed_with_its_cache_mark():
         ({"role": "user", "content": [{"type": "tool_result"}]}, r"content\[0\].tool_use_id is missing"),
         ({"role": "user", "content": [TOOL_USE]}, "wrong role"),
         ({"type": "function_call", "name": "f"}, "call_id is missing"),
-        ({"choices": []}, "pass a whole completion"),
+        ({"choices": []}, "pass the final response"),
     ],
     ids=str,
 )
@@ -241,6 +241,14 @@ def test_content_that_is_not_json_data_is_refused(message_with, new_value):
         read([USER, message_with(new_value())])
     with pytest.raises(InvalidMessage):
         Conversation("a").append(message_with(new_value()))
+
+
+def test_an_async_stream_is_refused_and_the_error_names_the_final_response():
+    async def chunks():
+        yield {"choices": []}
+
+    with pytest.raises(InvalidMessage, match="is of type async_generator; pass the final response"):
+        read(chunks())
 
 
 json_values = st.recursive(

@@ -4,6 +4,7 @@
 the record that may be folded.
 """
 
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -197,6 +198,7 @@ class HistoryStrategy(Protocol):
         """
         return exceeds_threshold(history, getattr(self, "threshold", DEFAULT_THRESHOLD))
 
+    @abstractmethod
     def apply(
         self, history: CompactionInput, summarizer: Summarizer
     ) -> AsyncIterator[Fold] | Awaitable[Iterable[Fold]]:
@@ -238,9 +240,9 @@ async def folds_of(strategy: HistoryStrategy, history: CompactionInput, summariz
     else:
         fix = "write `async def apply`, and return a list of folds or yield each fold"
         raise InvalidResult(method, repr(result), fix)
-    invalid_item = next((item for item in folds if not isinstance(item, Fold)), None)
-    if invalid_item is not None:
-        raise InvalidResult(method, f"{invalid_item!r} in place of a fold", "make folds with Fold.over(...)")
+    for item in folds:
+        if not isinstance(item, Fold):
+            raise InvalidResult(method, f"{item!r} in place of a fold", "make folds with Fold.over(...)")
     return folds
 
 

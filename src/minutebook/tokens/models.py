@@ -151,7 +151,7 @@ def model_info(
     if not info.is_known:
         warnings.warn(
             f"unknown model {model!r}; assuming a context window of {DEFAULT_TOKENS:,} tokens. "
-            f"Set max_input_tokens{_suggestion(model)}",
+            f"To set it, pass ModelInfo({model!r}, max_input_tokens=…){_suggestion(model)}",
             UnknownModel,
             stacklevel=2,
         )

@@ -4,7 +4,7 @@ This is the only reader of such input. Everything becomes chat messages, the for
 cannot express is stored in it under `write.FORMAT_KEYS`, so that writing it in the client's format restores everything.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import is_
@@ -17,34 +17,40 @@ from minutebook.record.message import (
     Message,
     refuse_recursion,
     require_message,
-    role_of,
     type_of,
 )
-from minutebook.record.shapes import is_plain, require_content
+from minutebook.record.shapes import require_content
 from minutebook.tokens.counter import ITEMS_KEY
 from minutebook.wire.anthropic import START_KEY, from_anthropic, user_from_anthropic
 from minutebook.wire.gemini import numbered_messages
+from minutebook.wire.input_format import (
+    BLOCK_TYPES,
+    has_cache_marks,
+    is_anthropic_message,
+    is_anthropic_response,
+    is_event_type,
+    is_gemini_content,
+    is_item,
+    is_message_in_both_apis,
+    is_plain_chat,
+    parts_in,
+)
 from minutebook.wire.responses import becomes_message, items_to_messages, message_to_items
 
 _EXPECTED_INPUT: Final = (
     "text, a chat message, an Anthropic message, a Responses item, a Gemini content, a list of these, or a "
     "response object of the openai or anthropic client"
 )
-_ANTHROPIC_BLOCKS: Final = CALL_BLOCKS | {
-    *("search_result", "container_upload", "tool_reference", "server_tool_use", "mcp_tool_use", "mcp_tool_result"),
-    *("redacted_thinking", "compaction"),
-}
-"""Types of content blocks that only Anthropic's Messages API has."""
-_ANTHROPIC_FIELDS: Final = {"text": "citations", "thinking": "signature", "image": "source", "document": "source"}
-"""Types of content blocks that other providers have too → the field that only Anthropic's blocks have."""
-_RESPONSES_PARTS: Final = frozenset({"input_text", "output_text", "input_image", "input_file", "summary_text"})
-"""Types of content parts that only the Responses API has."""
+_READ_STREAM: Final = (
+    "pass the final response: open the stream with the client's stream(), read it, and call its "
+    "get_final_completion(), get_final_response() or get_final_message()"
+)
 _JSON_FIELDS: Final = ("content", "tool_calls", "function_call", "parts")
 """Fields of a message that are read, so they must be JSON data. Other fields are kept unchanged."""
-_PARSED_FIELDS: Final = frozenset({"parsed", "parsed_arguments", "parsed_output"})
-"""Fields that the clients' `parse` methods add to a response. Providers reject them."""
+_CLIENT_FIELDS: Final = frozenset({"parsed", "parsed_arguments", "parsed_output", "index"})
+"""Fields that the `parse` and `stream` methods of the clients add to a response. Providers reject them."""
 _RESPONSE_FIELDS: Final = frozenset({"choices", "message", "tool_calls", "function", "output", "content"})
-"""Fields of a response whose values may contain parsed fields."""
+"""Fields of a response whose values may contain such fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,8 @@ def read_input(client_input: Any) -> ClientInput:
         return response if response is not None else ClientInput(list(_messages([client_input])))
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
         return ClientInput(list(_messages(value)))
-    raise InvalidMessage("", f"is of type {type(client_input).__name__}; expected {_EXPECTED_INPUT}")
+    fix = _READ_STREAM if isinstance(client_input, AsyncIterable) else f"expected {_EXPECTED_INPUT}"
+    raise InvalidMessage("", f"is of type {type(client_input).__name__}; {fix}")
 
 
 def read_arguments(arguments: Iterable[Any]) -> list[ClientInput]:
@@ -112,14 +119,15 @@ def _item_of(argument: Any) -> tuple[Any, Mapping[str, Any] | None]:
     if not isinstance(argument, Mapping) and not isinstance(getattr(argument, "type", None), str):
         return argument, None
     value = _json_data(argument)
-    is_item = isinstance(value, Mapping) and isinstance(value.get("type", ""), str) and _is_item(value)
-    return argument, value if is_item else None
+    if isinstance(value, Mapping) and isinstance(value.get("type", ""), str) and is_item(value):
+        return argument, value
+    return argument, None
 
 
 def _require_messages(value: Any) -> None:
     """Refuse a list of items that has no message, call or output. The other items can only be stored in such a message."""
     items = list(map(_json_data, value)) if isinstance(value, list) else []
-    if items and all(isinstance(item, Mapping) and _is_item(item) and not becomes_message(item) for item in items):
+    if items and all(isinstance(item, Mapping) and is_item(item) and not becomes_message(item) for item in items):
         kinds = " and ".join(dict.fromkeys(str(item["type"]) for item in items))
         problem = f"is a {kinds} item alone; append all items of the output together: append(*response.output)"
         raise InvalidMessage("", problem)
@@ -132,7 +140,7 @@ def _json_data(value: Any) -> Any:
     """
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
-        return _without_parsed_fields(dump(mode="json", by_alias=True, exclude_none=True, warnings=False))
+        return _without_client_fields(dump(mode="json", by_alias=True, exclude_none=True, warnings=False))
     content = value.get("content") if type(value) is dict else None
     if isinstance(content, (list, tuple)):
         blocks = [_json_data(block) for block in content]
@@ -163,15 +171,15 @@ def _json_problem(value: Any) -> tuple[str, str] | None:
     return None
 
 
-def _without_parsed_fields(value: Any) -> Any:
+def _without_client_fields(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_parsed_fields(inner) for inner in value]
+        return [_without_client_fields(inner) for inner in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _without_parsed_fields(inner) if key in _RESPONSE_FIELDS else inner
+        key: _without_client_fields(inner) if key in _RESPONSE_FIELDS else inner
         for key, inner in value.items()
-        if key not in _PARSED_FIELDS
+        if key not in _CLIENT_FIELDS
     }
 
 
@@ -185,28 +193,16 @@ def _read_response(value: Mapping[str, Any]) -> ClientInput | None:
         items = [_require_mapping(_json_data(item), 0) for item in value["output"]]
         messages = [message for _, message in _item_messages(items, 0)]
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("status"))
-    if _is_anthropic_response(value):
+    if is_anthropic_response(value):
         messages = list(_anthropic_messages(value, 0))
         return ClientInput(messages, value.get("usage"), value.get("model"), value.get("stop_reason"))
     return None
 
 
-def _is_anthropic_response(value: Mapping[str, Any]) -> bool:
-    """Whether the value is an answer of Anthropic's API. Some logs leave out its type and stop reason."""
-    if value.get("type") == "message" and "stop_reason" in value:
-        return True
-    usage = value.get("usage")
-    is_answer = role_of(value) == "assistant" and isinstance(value.get("content"), (list, tuple))
-    has_usage = "model" in value and isinstance(usage, Mapping) and "input_tokens" in usage
-    return is_answer and has_usage and value.get("type", "message") == "message"
-
-
 def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
     choice = next(iter(completion["choices"]), None)
     if not isinstance(choice, Mapping) or not isinstance(message := choice.get("message"), Mapping):
-        raise InvalidMessage(
-            "choices[0].message", "is missing; pass a whole completion, or the final one of a stream, not a chunk"
-        )
+        raise InvalidMessage("choices[0].message", f"is missing, as in a chunk of a stream; {_READ_STREAM}")
     fields = {key: value for key, value in message.items() if value is not None}
     answer = {"role": "assistant", "content": None if fields.get("tool_calls") else "", **fields}
     return ClientInput([answer], completion.get("usage"), completion.get("model"), choice.get("finish_reason"))
@@ -222,23 +218,23 @@ def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Itera
         InvalidMessage: a value has an unknown format.
     """
     originals = list(values)
-    is_plain_chat = [not is_anthropic and _is_plain_chat(value) for value in originals]
+    are_plain_chat = [not is_anthropic and is_plain_chat(value) for value in originals]
     json_values = [
         value if is_plain_value else _require_mapping(_json_data(value), index)
-        for index, (value, is_plain_value) in enumerate(zip(originals, is_plain_chat, strict=True))
+        for index, (value, is_plain_value) in enumerate(zip(originals, are_plain_chat, strict=True))
     ]
-    others = [value for value, is_plain_value in zip(json_values, is_plain_chat, strict=True) if not is_plain_value]
-    if json_values and len(others) == len(json_values) and all(map(_is_gemini_content, json_values)):
+    others = [value for value, is_plain_value in zip(json_values, are_plain_chat, strict=True) if not is_plain_value]
+    if json_values and len(others) == len(json_values) and all(map(is_gemini_content, json_values)):
         yield from numbered_messages(json_values)
         return
-    has_items = not is_anthropic and any(map(_is_item, others))
-    has_blocks = is_anthropic or any(map(_is_anthropic_message, others))
+    has_items = not is_anthropic and any(map(is_item, others))
+    has_blocks = is_anthropic or any(map(is_anthropic_message, others))
     items: list[Mapping[str, Any]] = []
     for index, value in enumerate(json_values):
-        if is_plain_chat[index] and not has_items and not has_blocks:
+        if are_plain_chat[index] and not has_items and not has_blocks:
             yield index, value
             continue
-        if has_items and (_is_item(value) or _is_message_in_both_apis(value)):
+        if has_items and (is_item(value) or is_message_in_both_apis(value)):
             items.append(value)
             continue
         yield from _item_messages(items, index - len(items))
@@ -259,27 +255,10 @@ def _messages(values: Iterable[Any]) -> Iterator[Message]:
     return (message for _, message in read_numbered(values))
 
 
-def _is_plain_chat(value: Any) -> bool:
-    """Whether a value is a chat message in which nothing has to be checked or converted. Most messages are."""
-    return (
-        type(value) is dict
-        and type(value.get("role")) is str
-        and ((type(value.get("content")) is str and value.keys() <= _TEXT_KEYS) or is_plain(value))
-    )
-
-
-_TEXT_KEYS: Final = frozenset({"role", "content", "tool_call_id", "name"})
-
-
-def _is_gemini_content(value: Mapping[str, Any]) -> bool:
-    """Whether a value is a content of Gemini's API."""
-    return "parts" in value and "content" not in value and "toolInvocations" not in value
-
-
 def _read_message(value: Mapping[str, Any], index: int, original: Any) -> list[Message]:
     """The chat messages of one message of a list in which some messages have Anthropic's blocks."""
-    is_system_with_blocks = value.get("role") == "system" and any(_parts(value))
-    if _is_anthropic_message(value) or _has_cache_marks(value) or is_system_with_blocks:
+    is_system_with_blocks = value.get("role") == "system" and any(parts_in(value))
+    if is_anthropic_message(value) or has_cache_marks(value) or is_system_with_blocks:
         return list(_anthropic_messages(value, index))
     return [_require_chat(value, index, from_client_object=value is not original)]
 
@@ -316,12 +295,11 @@ def _require_mapping(value: Any, index: int) -> Mapping[str, Any]:
 
 
 def _require_chat(message: Mapping[str, Any], index: int, *, from_client_object: bool) -> Message:
-    if _is_gemini_content(message):
+    if is_gemini_content(message):
         raise InvalidMessage("parts", "is Gemini's format, but other messages of the list have another format", index)
     role = message.get("role")
     if not isinstance(role, str):
-        problem = "is missing" if role is None else f"is of type {type(role).__name__}"
-        raise InvalidMessage("role", f"{problem}; expected {_EXPECTED_INPUT}", index)
+        raise InvalidMessage("role", _role_problem(message), index)
     if from_client_object and role == "assistant" and "content" not in message:
         return {**message, "content": None}  # the dump of a client's object leaves null fields out
     if type(message.get("content")) is not str:
@@ -329,51 +307,18 @@ def _require_chat(message: Mapping[str, Any], index: int, *, from_client_object:
     return require_message(message, index)
 
 
-def _is_item(value: Mapping[str, Any]) -> bool:
-    """Whether a value is an item of the Responses API. A message item may have no type."""
-    item_type = value.get("type")
-    if isinstance(item_type, str) and item_type != "message":
-        return "role" not in value or "content" not in value
-    if any(type_of(part) in _RESPONSES_PARTS for part in _parts(value)):
-        return True
-    return item_type == "message" and not _is_anthropic_response(value) and not _is_anthropic_message(value)
-
-
-def _is_message_in_both_apis(value: Mapping[str, Any]) -> bool:
-    """Whether the value is a valid message both of the chat API and of the Responses API."""
-    has_only_content = role_of(value) in _ITEM_ROLES and value.keys() <= {"role", "content"}
-    return has_only_content and not _is_anthropic_message(value)
-
-
-_ITEM_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
-
-
-def _is_anthropic_message(value: Mapping[str, Any]) -> bool:
-    """Whether the value is a message with a block that only Anthropic has."""
-    return role_of(value) in {"user", "assistant"} and any(map(_is_anthropic_block, _parts(value)))
-
-
-def _has_cache_marks(value: Mapping[str, Any]) -> bool:
-    """Whether parts of a user or assistant message have `cache_control`.
-
-    Some servers with a chat API accept that too, so it does not prove that the message is Anthropic's.
-    """
-    return role_of(value) in {"user", "assistant"} and any("cache_control" in part for part in _parts(value))
-
-
-def _is_anthropic_block(block: Mapping[str, Any]) -> bool:
-    block_type = block.get("type")
-    if not isinstance(block_type, str):
-        return False
-    field = _ANTHROPIC_FIELDS.get(block_type)
-    if field is not None:
-        return field in block
-    return block_type in _ANTHROPIC_BLOCKS or block_type.endswith("_tool_result")
-
-
-def _parts(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    content = value.get("content")
-    return (part for part in (content if isinstance(content, (list, tuple)) else ()) if isinstance(part, Mapping))
+def _role_problem(value: Mapping[str, Any]) -> str:
+    """Why a value without a valid role is not a message, and what to pass instead."""
+    if (role := value.get("role")) is not None:
+        return f"is of type {type(role).__name__}; expected {_EXPECTED_INPUT}"
+    kind = type_of(value)
+    if kind in BLOCK_TYPES:
+        return (
+            f"is missing, because this is a {kind} block; pass a message with the blocks: {{'role': …, 'content': […]}}"
+        )
+    if is_event_type(kind):
+        return f"is missing, because this is an event of a stream ({kind}); {_READ_STREAM}"
+    return f"is missing; expected {_EXPECTED_INPUT}"
 
 
 def _anthropic_messages(message: Mapping[str, Any], index: int) -> Iterable[Message]:

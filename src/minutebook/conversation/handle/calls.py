@@ -26,7 +26,7 @@ from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.history_section import TaskHistorySection
 from minutebook.prompt.section import Section
 from minutebook.prompt.tools import AnyTool, Tool, tool
-from minutebook.record.message import Provider, is_system, text_of
+from minutebook.record.message import Provider, is_system, role_of, text_of
 from minutebook.record.validation import rejected_kinds
 from minutebook.session.state import Session
 from minutebook.store.types import Document, NewDocument
@@ -104,7 +104,7 @@ class ConversationCalls(ConversationRecord):
         limits: RunLimits,
     ) -> AsyncIterator[ConversationRunner[str]]:
         messages = [] if request is None else read_input(request).messages
-        if request is not None and len(messages) != 1:
+        if request is not None and list(map(role_of, messages)) != ["user"]:
             raise InvalidSetting("request", request, "one user message; append others before the run")
         source = await self._read_locked()
         if not messages and is_empty(source):

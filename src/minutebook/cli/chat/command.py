@@ -14,13 +14,13 @@ from click.core import ParameterSource
 
 from minutebook.agent.events import AnswerRestarted, RunEvent
 from minutebook.agent.messages import PromptResponse, TextDelta
+from minutebook.agent.providers.environment import OFFICIAL_PROVIDERS, provider_access
 from minutebook.cli.chat.conversation import RECIPIENT, ChatConversation
-from minutebook.cli.chat.display import AnswerPrinter, retry_notice
+from minutebook.cli.chat.display import AnswerPrinter, print_provider_error, retry_notice
 from minutebook.cli.commands.view import cuts_of
 from minutebook.cli.database import Database, file_of, open_database
 from minutebook.cli.exits import Command, exit_code
 from minutebook.cli.options import emit, flag, is_json, json_option, manager_options, store_options
-from minutebook.cli.providers import provider_access
 from minutebook.cli.screen import console
 from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting, ProviderFailed
@@ -38,7 +38,7 @@ from minutebook.errors import InvalidSetting, ProviderFailed
     "Example: --base-url http://127.0.0.1:8080/v1",
 )  # fmt: skip
 @click.option(
-    "--provider", type=click.Choice(["openai", "anthropic"]),
+    "--provider", type=click.Choice(OFFICIAL_PROVIDERS),
     help="Provider API to use. Default: openai, or with --continue the one used last. Example: --provider anthropic",
 )  # fmt: skip
 @manager_options
@@ -109,6 +109,8 @@ def command(
                 model, provider = model or entry.model, provider or entry.provider
         if model is None:
             raise click.UsageError("Missing option '-m' / '--model': the model to call, such as -m gpt-4o.")
+        if provider not in {None, *OFFICIAL_PROVIDERS}:  # that of the last answer
+            raise InvalidSetting("--provider", provider, f"one of {', '.join(OFFICIAL_PROVIDERS)}")
         access = provider_access(provider or "openai", base_url)
         adapter = access.adapter(model)
         database = database or resources.enter_context(open_database(url, tenant, create=True))
@@ -129,7 +131,7 @@ def command(
             try:
                 answer_once(chat, database, text)
             except ProviderFailed as error:
-                access.print_error(error)
+                print_provider_error(access, error)
                 return exit_code(error)
         else:
             from minutebook.cli.chat.repl import ChatLoop

@@ -20,10 +20,19 @@ from minutebook.cli.chat.display import AnswerPrinter, print_provider_error, ret
 from minutebook.cli.commands.view import cuts_of
 from minutebook.cli.database import Database, file_of, open_database
 from minutebook.cli.exits import Command, exit_code
-from minutebook.cli.options import emit, flag, is_json, json_option, manager_options, store_options
+from minutebook.cli.options import (
+    emit,
+    flag,
+    is_json,
+    json_option,
+    manager_options,
+    models_file_option,
+    store_options,
+)
 from minutebook.cli.screen import console
 from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting, ProviderFailed
+from minutebook.tokens.models import load_models
 
 
 @click.command("chat", cls=Command, short_help="Chat with a model and inspect what it is sent.")
@@ -41,6 +50,7 @@ from minutebook.errors import InvalidSetting, ProviderFailed
     "--provider", type=click.Choice(OFFICIAL_PROVIDERS),
     help="Provider API to use. Default: openai, or with --continue the one used last. Example: --provider anthropic",
 )  # fmt: skip
+@models_file_option
 @manager_options
 @click.option(
     "--system", metavar="TEXT",
@@ -72,6 +82,7 @@ def command(
     model: str | None,
     base_url: str | None,
     provider: str | None,
+    models_file: str | None,
     managers: tuple[str, ...],
     max_tokens: int | None,
     system: str | None,
@@ -99,6 +110,7 @@ def command(
     if system is not None and not system.strip():
         raise InvalidSetting("--system", system, "text; to use no system message, omit the option")
     manager = manager_from_texts(managers, max_tokens)
+    models = load_models(models_file) if models_file else {}
     with ExitStack() as resources:
         database = None
         if resume:
@@ -121,6 +133,7 @@ def command(
             adapter,
             manager=manager,
             max_tokens=max_tokens,
+            models=models,
             system=system,
             recipient=None if resume else RECIPIENT,
         )

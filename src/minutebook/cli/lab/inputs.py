@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from minutebook.cli.options import count_option, models_file_option
+from minutebook.cli.options import count_option, models_file_option, tenant_option
 from minutebook.cli.progress import bytes_progress
 from minutebook.errors import InvalidSetting, MissingSetting, UnreadableInput
 from minutebook.lab.peers import PEERS, peer_policies
@@ -105,13 +105,7 @@ def lab_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "typical relative prices. Example: --model claude-sonnet-4-5",
     )
     @models_file_option
-    @click.option(
-        "--tenant",
-        metavar="NAME",
-        envvar="MINUTEBOOK_TENANT",
-        default="default",
-        help='Tenant whose conversations of a database are replayed. Default: $MINUTEBOOK_TENANT, else "default". Example: --tenant acme',
-    )
+    @tenant_option("Tenant whose conversations of a database are replayed.")
     @functools.wraps(function)
     def call(*arguments: Any, max_tokens: int, **options: Any) -> Any:
         names = ("paths", "min_messages", "jobs", "model", "models_file", "tenant")

@@ -21,8 +21,8 @@ NOWHERE = Position(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A node with its position."""
+class Node:
+    """A part of a program with its position."""
 
     at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
@@ -43,26 +43,26 @@ NO_TRIVIA = Trivia()
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Placed):
+class Name(Node):
     """A name in a definition or a reference."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Placed):
+class Text(Node):
     """A text in quotes, or the text of a prompt."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Placed):
+class Number(Node):
     value: int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Flag(Placed):
+class Flag(Node):
     value: bool
 
 
@@ -84,7 +84,7 @@ Value: TypeAlias = Name | Text | Number | Flag | Duration | Names
 
 
 @dataclass(frozen=True, slots=True)
-class Line(Placed):
+class Line(Node):
     """A node that is a line of code."""
 
     trivia: Trivia = field(default=NO_TRIVIA, kw_only=True)
@@ -190,7 +190,7 @@ Origin: TypeAlias = McpUrl | McpCommand | Builtin | Python
 
 
 @dataclass(frozen=True, slots=True)
-class SecretText(Placed):
+class SecretText(Node):
     """A secret in plain text, or the name of the environment variable that contains it."""
 
     value: str
@@ -201,7 +201,7 @@ class SecretText(Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class With(Placed):
+class With(Node):
     """`with auth bearer …`, `with header "name" …`, `with env "NAME" …`."""
 
     kind: Literal["bearer", "basic", "header", "env"]
@@ -261,7 +261,7 @@ class PolicyDef(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class LiteralValue(Placed):
+class LiteralValue(Node):
     """A literal: a text, a number, true, false or null."""
 
     value: str | int | float | bool | None
@@ -277,7 +277,7 @@ class LiteralValue(Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Variable(Placed):
+class Variable(Node):
     name: str
 
 
@@ -323,7 +323,7 @@ Expression: TypeAlias = LiteralValue | Variable | Member | Index | ListOf | Unar
 
 
 @dataclass(frozen=True, slots=True)
-class Action(Placed):
+class Action(Node):
     """`run agent …`, `run flow …`, `call llm …`."""
 
     kind: Literal["agent", "flow", "llm"]

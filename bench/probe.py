@@ -1,8 +1,7 @@
 """Measures the minutebook that is first on the path: `python -m bench.probe store </dev/null`.
 
 `bench.compare` runs this on two trees. Before each measurement the probe prints that it is ready and reads a line, so
-that the two alternate. It uses only public names, and imports them inside the measurements, after `export_from_packages`
-has added today's exports to the packages of an older tree.
+that the two alternate. It uses only public names, and imports them inside the measurements.
 """
 
 import argparse
@@ -78,15 +77,6 @@ def measure_time(name: str, unit: str, operations: int) -> Iterator[None]:
     wall, cpu = perf_counter(), process_time()
     yield
     print_cost(name, unit, (perf_counter() - wall) / operations, (process_time() - cpu) / operations)
-
-
-def export_from_packages() -> None:
-    """In a tree from before there were package exports, export the root's names from the packages."""
-    root = import_module("minutebook")
-    for name in ("agent", "history", "record", "tokens", "wire"):
-        package = import_module(f"minutebook.{name}")
-        if not hasattr(package, "__all__"):
-            vars(package)["__getattr__"] = lambda name: getattr(root, name)
 
 
 def measure_calls(effort: Effort) -> None:
@@ -205,7 +195,6 @@ def main() -> None:
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--tiny", action="store_true", help="measure very little, to test that it runs")
     arguments = parser.parse_args()
-    export_from_packages()
     PARTS[arguments.part](TINY if arguments.tiny else FULL)
 
 

@@ -90,6 +90,14 @@ def test_the_prices_of_a_model_give_dollars(chat: Path) -> None:
     assert "dollars: input tokens with the prices of gpt-4o" in result.output
 
 
+def test_the_prices_of_a_model_of_ones_own_give_dollars(chat: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models.json"
+    models.write_text(json.dumps({"mine": {"max_input_tokens": 32_000, "input": 2.5}}))
+    result = lab(chat, "--policy", "token_budget", "--model", "mine", "--models-file", models, "--jobs", "1")
+
+    assert "dollars: input tokens with the prices of mine" in result.output
+
+
 def test_policies_of_a_python_file_and_of_a_configuration(chat: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from minutebook import SlidingWindowManager\nPOLICIES = {'last two': lambda budget: SlidingWindowManager(2)}\n"

@@ -8,7 +8,7 @@ from minutebook import ToolValidationError
 from minutebook.errors import InvalidSetting, MissingSetting, SummaryRejected
 from minutebook.planning.budget import StepHistoryManager
 from minutebook.planning.events import SetupPlan, UpdateStep
-from minutebook.planning.plan import PlanStep
+from minutebook.planning.plan import Plan, PlanStep
 from minutebook.planning.plan_section import PlanningToolsSection
 from minutebook.planning.summaries import auto_summarize_step
 from minutebook.planning.task_history import TaskHistory
@@ -113,7 +113,17 @@ def test_a_step_that_is_not_there_or_has_nothing_is_refused():
         summed_up(at_work(), say("x"), step_id=2)
 
 
-def test_a_finished_step_is_summed_up_by_the_model_where_the_owner_wants_that():
+@pytest.mark.parametrize(
+    ("answer", "summary", "level", "report"),
+    [
+        (say("Found it."), "Found it.", "summary", "It was summarized."),
+        (say(""), None, "full", "It could not be summarized"),
+    ],
+    ids=["a summary", "a failure"],
+)
+def test_a_finished_step_is_summed_up_by_the_model_if_the_owner_wants_that_and_is_done_in_any_case(
+    answer, summary, level, report
+):
     session = new_session()
     main = ScriptedModel(
         call("planning_setup_plan", objective="Read", steps=["Read", "Write"]),
@@ -122,7 +132,7 @@ def test_a_finished_step_is_summed_up_by_the_model_where_the_owner_wants_that():
         call("planning_update_step", step_id=1, status="done") + call("planning_update_step", step_id=2, status="done"),
         say("Done."),
     )
-    with LoopbackProvider(main) as provider, LoopbackProvider(ScriptedModel(say("Found it."))) as helper:
+    with LoopbackProvider(main) as provider, LoopbackProvider(ScriptedModel(otherwise=answer)) as helper:
         with adapter_for(provider) as adapter, adapter_for(helper) as other:
             planning = PlanningToolsSection(session=session, on_step_done="llm", adapter=other)
             adapter.evaluate_sync(
@@ -132,31 +142,10 @@ def test_a_finished_step_is_summed_up_by_the_model_where_the_owner_wants_that():
                 history_manager=StepHistoryManager(),
             )
 
-    assert session.query(TaskHistory).latest().step(1).summary == "Found it."
-    assert "It was summarized." in str(provider.requests[-1].body["messages"])
-
-
-def test_a_summary_that_fails_does_not_undo_the_step():
-    session = new_session()
-    main = ScriptedModel(
-        call("planning_setup_plan", objective="Read", steps=["Read"]),
-        call("planning_update_step", step_id=1, status="in_progress"),
-        call("read_file", path="auth.py"),
-        call("planning_update_step", step_id=1, status="done"),
-        say("Done."),
-    )
-    with LoopbackProvider(main) as provider, LoopbackProvider(ScriptedModel(otherwise=say(""))) as helper:
-        with adapter_for(provider) as adapter, adapter_for(helper) as other:
-            planning = PlanningToolsSection(session=session, on_step_done="llm", adapter=other)
-            adapter.evaluate_sync(
-                prompt_for(session, planning=planning),
-                session=session,
-                request="Go.",
-                history_manager=StepHistoryManager(),
-            )
-
-    assert session.query(TaskHistory).latest().step(1).level == "full"
-    assert "It could not be summarized" in str(provider.requests[-1].body["messages"])
+    step = session.query(TaskHistory).latest().step(1)
+    assert (step.summary, step.level) == (summary, level)
+    assert session.query(Plan).latest().step(1).status == "done"
+    assert report in str(provider.requests[-1].body["messages"])
 
 
 @pytest.mark.parametrize(

@@ -223,17 +223,20 @@ def vacuum_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def tenant_option(help_text: str) -> Decorator:
+    return click.option(
+        "--tenant", metavar="NAME", envvar="MINUTEBOOK_TENANT", default="default",
+        help=f'{help_text} Default: $MINUTEBOOK_TENANT, else "default". Example: --tenant acme',
+    )  # fmt: skip
+
+
 def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--db` and `--tenant`, the arguments of `open_database`."""
     database = click.option(
         "--db", "url", metavar="URL|FILE", envvar="MINUTEBOOK_DB", type=click.Path(),
         help="Database URL or SQLite file. Default: $MINUTEBOOK_DB, else a file in $XDG_STATE_HOME/minutebook. Example: --db chat.db",
     )  # fmt: skip
-    tenant = click.option(
-        "--tenant", metavar="NAME", envvar="MINUTEBOOK_TENANT", default="default",
-        help='Tenant that owns the conversations. Default: $MINUTEBOOK_TENANT, else "default". Example: --tenant acme',
-    )  # fmt: skip
-    return database(tenant(function))
+    return database(tenant_option("Tenant that owns the conversations.")(function))
 
 
 def database_options(*, create: bool = False) -> Decorator:

@@ -21,6 +21,13 @@ NOWHERE = Position(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """A part of a program with its position."""
+
+    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Trivia:
     """The comments of one line of code."""
 
@@ -36,31 +43,27 @@ NO_TRIVIA = Trivia()
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class Name(Node):
     """A name in a definition or a reference."""
 
     text: str
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(Node):
     """A text in quotes, or the text of a prompt."""
 
     value: str
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(Node):
     value: int | float
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Node):
     value: bool
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 Unit: TypeAlias = Literal["seconds", "minutes", "hours"]
@@ -81,11 +84,10 @@ Value: TypeAlias = Name | Text | Number | Flag | Duration | Names
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Line(Node):
     """A node that is a line of code."""
 
     trivia: Trivia = field(default=NO_TRIVIA, kw_only=True)
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,25 +190,23 @@ Origin: TypeAlias = McpUrl | McpCommand | Builtin | Python
 
 
 @dataclass(frozen=True, slots=True)
-class SecretText:
+class SecretText(Node):
     """A secret in plain text, or the name of the environment variable that contains it."""
 
     value: str
     from_environment: bool
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
     def __repr__(self) -> str:
         return f"SecretText(${{env:{self.value}}})" if self.from_environment else "SecretText(…)"
 
 
 @dataclass(frozen=True, slots=True)
-class With:
+class With(Node):
     """`with auth bearer …`, `with header "name" …`, `with env "NAME" …`."""
 
     kind: Literal["bearer", "basic", "header", "env"]
     key: Text | None
     secret: SecretText
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +261,10 @@ class PolicyDef(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class LiteralValue:
+class LiteralValue(Node):
     """A literal: a text, a number, true, false or null."""
 
     value: str | int | float | bool | None
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
     def __eq__(self, other: object) -> bool:
         # In Python True equals 1, but in the language it does not.
@@ -278,9 +277,8 @@ class LiteralValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Node):
     name: str
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,13 +323,12 @@ Expression: TypeAlias = LiteralValue | Variable | Member | Index | ListOf | Unar
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class Action(Node):
     """`run agent …`, `run flow …`, `call llm …`."""
 
     kind: Literal["agent", "flow", "llm"]
     name: Name
     arguments: tuple[Expression, ...] = ()
-    at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
 """Converts lark's parse tree to the syntax tree, which contains no objects of lark."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partialmethod
 from textwrap import dedent
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from lark import Token, Tree
 
@@ -30,23 +32,84 @@ def build_program(root: Node, collector: DiagnosticCollector, source: str, text:
     return t.Program(version, tuple(nodes), builder.comments.below(0), source=source, text=text)
 
 
+_NODE_CLASSES: Final[dict[str, Any]] = {
+    "assign": t.Assign,
+    "builtin": t.Builtin,
+    "index": t.Index,
+    "list_type": t.ListType,
+    "mcp_command": t.McpCommand,
+    "mcp_url": t.McpUrl,
+    "member": t.Member,
+    "model_short": t.ModelShort,
+    "named_type": t.NamedType,
+    "negation": t.Unary,
+    "negative": t.Unary,
+    "optional_type": t.OptionalType,
+    "perform": t.Perform,
+    "python": t.Python,
+    "retry": t.RetryDef,
+    "return_value": t.Return,
+    "schema_field": t.SchemaField,
+    "timeout": t.TimeoutDef,
+}
+"""Rule of the grammar → the class of its node, whose fields are the parts of the rule in their order."""
+_SEQUENCE_CLASSES: Final[dict[str, tuple[Any, int]]] = {
+    "choice_type": (t.ChoiceType, 0),
+    "elif_branch": (t.Branch, 1),
+    "for_in": (t.For, 2),
+    "if_branch": (t.Branch, 1),
+    "if_else": (t.If, 0),
+    "list": (t.ListOf, 0),
+    "model_long": (t.ModelLong, 1),
+    "names": (t.Names, 0),
+    "parallel": (t.Parallel, 0),
+    "policy": (t.PolicyDef, 1),
+    "schema": (t.SchemaDef, 1),
+    "tool": (t.ToolDef, 2),
+    "tool_names": (t.Names, 0),
+}
+"""The same for nodes whose last field has all the parts after the first ones, whose number is given."""
+
+
 class _Builder:
-    """Builds the nodes. Each rule of the grammar has a method with its name."""
+    """Builds the nodes of the two tables. Every other rule of the grammar has a method with its name."""
 
     def __init__(self, comments: Comments, collector: DiagnosticCollector) -> None:
         self.comments, self.collector = comments, collector
 
     def node(self, child: Any) -> Any:
-        return getattr(self, child.data)(child.meta, *(part for part in child.children if not _is_token(part, "NL")))
+        parts = [part for part in child.children if not _is_token(part, "NL")]
+        if child.data in _NODE_CLASSES:
+            node_class = _NODE_CLASSES[child.data]
+            return node_class(*self.values(parts), **self.line(node_class, child.meta))
+        if child.data in _SEQUENCE_CLASSES:
+            node_class, count = _SEQUENCE_CLASSES[child.data]
+            values = (*self.values(parts[:count]), self.values(parts[count:]))
+            return node_class(*values, **self.line(node_class, child.meta))
+        return getattr(self, child.data)(child.meta, *parts)
 
-    def nodes(self, children: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(self.node(child) for child in children)
+    def values(self, parts: Iterable[Any]) -> tuple[Any, ...]:
+        """The nodes of rules and the values of tokens."""
+        return tuple(self.node(part) if isinstance(part, Tree) else self.token_value(part) for part in parts)
 
-    def line(self, meta: Any) -> dict[str, Any]:
-        return {"trivia": self.comments.of(meta.line), "at": t.Position(meta.line, meta.column)}
+    def token_value(self, token: Token) -> t.Name | t.Text | t.Flag | str:
+        match token.type:
+            case "STRING":
+                return self.text(token)
+            case "NAME" | "TOOL_NAME" | "PYTHON_NAME":
+                return _name(token)
+            case "VARIABLE":
+                return _variable(token)
+            case "BOOL":
+                return t.Flag(token == "true", at=_position(token))  # noqa: S105 - a word of the language
+        return str(token)
 
-    def block(self, meta: Any) -> dict[str, Any]:
-        return {**self.line(meta), "below": self.comments.below(meta.line)}
+    def line(self, node_class: type, meta: Any) -> dict[str, Any]:
+        """The position and the comments of a node that is a line of code."""
+        if not issubclass(node_class, t.Line):
+            return {}
+        fields = {"trivia": self.comments.of(meta.line), "at": t.Position(meta.line, meta.column)}
+        return fields | ({"below": self.comments.below(meta.line)} if issubclass(node_class, t.Block) else {})
 
     def text(self, token: Token) -> t.Text:
         """The text of a string token, with its escape sequences replaced."""
@@ -86,70 +149,15 @@ class _Builder:
         return t.Duration(self.node(amount), cast("t.Unit", f"{unit.removesuffix('s')}s"))
 
     def version(self, meta: Any, number: Token) -> t.Version:
-        return t.Version(int(number[1:][:MAX_DIGITS]), **{**self.line(meta), "at": _position(number)})
+        return t.Version(int(number[1:][:MAX_DIGITS]), **{**self.line(t.Version, meta), "at": _position(number)})
 
     def model_word(self, _meta: Any, word: Token) -> t.Text:
         return self.text(word)
 
-    def model_short(self, meta: Any, name: Token, target: Node) -> t.ModelShort:
-        return t.ModelShort(_name(name), self.node(target), **self.line(meta))
-
-    def model_long(self, meta: Any, name: Token, *properties: Node) -> t.ModelLong:
-        return t.ModelLong(_name(name), self.nodes(properties), **self.block(meta))
-
     def model_property(self, meta: Any, key: Token, value: Any) -> t.Property:
-        return t.Property(str(key), self.any_value(value), **self.property_line(key, meta))
+        return t.Property(str(key), *self.values([value]), **{**self.line(t.Property, meta), "at": _position(key)})
 
     policy_property = agent_property = model_property
-
-    def property_line(self, key: Token, meta: Any) -> dict[str, Any]:
-        return {**self.line(meta), "at": _position(key)}
-
-    def any_value(self, value: Any) -> t.Value:
-        if isinstance(value, Tree):
-            return cast("t.Value", self.node(value))
-        if value.type == "STRING":
-            return self.text(value)
-        return t.Flag(value == "true", at=_position(value)) if value.type == "BOOL" else _name(value)
-
-    def names(self, _meta: Any, *names: Token) -> t.Names:
-        return t.Names(tuple(map(_name, names)))
-
-    tool_names = names
-
-    def schema(self, meta: Any, name: Token, *fields: Node) -> t.SchemaDef:
-        return t.SchemaDef(_name(name), self.nodes(fields), **self.block(meta))
-
-    def schema_field(self, meta: Any, name: Token, kind: Node, *description: Token) -> t.SchemaField:
-        text = self.text(description[0]) if description else None
-        return t.SchemaField(_name(name), self.node(kind), text, **self.line(meta))
-
-    def named_type(self, _meta: Any, name: Token) -> t.NamedType:
-        return t.NamedType(_name(name))
-
-    def list_type(self, _meta: Any, item: Node) -> t.ListType:
-        return t.ListType(self.node(item))
-
-    def optional_type(self, _meta: Any, item: Node) -> t.OptionalType:
-        return t.OptionalType(self.node(item))
-
-    def choice_type(self, _meta: Any, *options: Token) -> t.ChoiceType:
-        return t.ChoiceType(tuple(map(self.text, options)))
-
-    def tool(self, meta: Any, name: Token, origin: Node, *clauses: Node) -> t.ToolDef:
-        return t.ToolDef(_name(name), self.node(origin), self.nodes(clauses), **self.line(meta))
-
-    def mcp_url(self, _meta: Any, url: Token) -> t.McpUrl:
-        return t.McpUrl(self.text(url))
-
-    def mcp_command(self, _meta: Any, command: Token) -> t.McpCommand:
-        return t.McpCommand(self.text(command))
-
-    def builtin(self, _meta: Any, name: Token) -> t.Builtin:
-        return t.Builtin(_name(name))
-
-    def python(self, _meta: Any, target: Token) -> t.Python:
-        return t.Python(_name(target))
 
     def with_clause(self, _meta: Any, kind: Token, *key_and_secret: Any) -> t.With:
         key = self.text(key_and_secret[0]) if len(key_and_secret) > 1 else None
@@ -160,20 +168,9 @@ class _Builder:
             return t.SecretText(self.text(token).value, from_environment=False, at=_position(token))
         return t.SecretText(token[len("${env:") : -1], from_environment=True, at=_position(token))
 
-    def retry(self, meta: Any, name: Token, times: Node, *options: Any) -> t.RetryDef:
-        backoff = cast("t.Backoff", str(options[0])) if options else None
-        first_wait = self.node(options[1]) if len(options) > 1 else None
-        return t.RetryDef(_name(name), self.node(times), backoff, first_wait, **self.line(meta))
-
-    def timeout(self, meta: Any, name: Token, duration: Node) -> t.TimeoutDef:
-        return t.TimeoutDef(_name(name), self.node(duration), **self.line(meta))
-
-    def policy(self, meta: Any, name: Token, *properties: Node) -> t.PolicyDef:
-        return t.PolicyDef(_name(name), self.nodes(properties), **self.block(meta))
-
     def prompt(self, meta: Any, name: Token, *parts: Any) -> t.PromptDef:
         *modifiers, body = parts
-        node = t.PromptDef(_name(name), self.prompt_text(body), self.nodes(tuple(modifiers)), **self.line(meta))
+        node = t.PromptDef(_name(name), self.prompt_text(body), self.values(modifiers), **self.line(t.PromptDef, meta))
         # A comment after the head, on the same line, is part of the token.
         if body.type == "TEXT" and body.startswith("#"):
             node = replace(node, trivia=replace(node.trivia, trailing=body.partition("\n")[0].rstrip()))
@@ -199,69 +196,30 @@ class _Builder:
     def agent(self, meta: Any, *parts: Any) -> t.AgentDef:
         has_name = bool(parts) and isinstance(parts[0], Token)
         name = _name(parts[0]) if has_name else None
-        return t.AgentDef(name, self.nodes(parts[1:] if has_name else parts), **self.block(meta))
+        return t.AgentDef(name, self.values(parts[1:] if has_name else parts), **self.line(t.AgentDef, meta))
 
     def flow(self, meta: Any, name: Token, *parts: Any) -> t.FlowDef:
         parameters = tuple(_variable(part) for part in parts if isinstance(part, Token))
-        body = self.nodes(tuple(part for part in parts if isinstance(part, Tree)))
-        return t.FlowDef(_name(name), parameters, body, **self.block(meta))
-
-    def assign(self, meta: Any, target: Token, value: Node) -> t.Assign:
-        return t.Assign(_variable(target), self.node(value), **self.line(meta))
-
-    def perform(self, meta: Any, action: Node) -> t.Perform:
-        return t.Perform(self.node(action), **self.line(meta))
-
-    def if_else(self, _meta: Any, *branches: Node) -> t.If:
-        return t.If(self.nodes(branches))
-
-    def if_branch(self, meta: Any, condition: Node, *body: Node) -> t.Branch:
-        return t.Branch(self.node(condition), self.nodes(body), **self.block(meta))
-
-    elif_branch = if_branch
+        body = self.values(part for part in parts if isinstance(part, Tree))
+        return t.FlowDef(_name(name), parameters, body, **self.line(t.FlowDef, meta))
 
     def else_branch(self, meta: Any, *body: Node) -> t.Branch:
-        return t.Branch(None, self.nodes(body), **self.block(meta))
+        return t.Branch(None, self.values(body), **self.line(t.Branch, meta))
 
-    def for_in(self, meta: Any, variable: Token, items: Node, *body: Node) -> t.For:
-        return t.For(_variable(variable), self.node(items), self.nodes(body), **self.block(meta))
+    def action(self, kind: Literal["agent", "flow", "llm"], meta: Any, name: Token, *arguments: Node) -> t.Action:
+        return t.Action(kind, _name(name), self.values(arguments), at=t.Position(meta.line, meta.column))
 
-    def parallel(self, meta: Any, *body: Node) -> t.Parallel:
-        return t.Parallel(self.nodes(body), **self.block(meta))
-
-    def return_value(self, meta: Any, *value: Node) -> t.Return:
-        return t.Return(self.node(value[0]) if value else None, **self.line(meta))
-
-    def run_agent(self, meta: Any, name: Token, *arguments: Node) -> t.Action:
-        return t.Action("agent", _name(name), self.nodes(arguments), at=t.Position(meta.line, meta.column))
-
-    def run_flow(self, meta: Any, name: Token, *arguments: Node) -> t.Action:
-        return t.Action("flow", _name(name), self.nodes(arguments), at=t.Position(meta.line, meta.column))
-
-    def call_llm(self, meta: Any, name: Token, *arguments: Node) -> t.Action:
-        return t.Action("llm", _name(name), self.nodes(arguments), at=t.Position(meta.line, meta.column))
+    run_agent = partialmethod(action, "agent")
+    run_flow = partialmethod(action, "flow")
+    call_llm = partialmethod(action, "llm")
 
     def comparison(self, _meta: Any, left: Node, operator: Token, right: Node) -> t.Binary:
         return t.Binary(cast("t.BinaryOperator", str(operator)), self.node(left), self.node(right))
 
     disjunction = conjunction = sum = product = comparison
 
-    def negation(self, _meta: Any, operator: Token, operand: Node) -> t.Unary:
-        return t.Unary(cast("t.UnaryOperator", str(operator)), self.node(operand))
-
-    negative = negation
-
-    def member(self, _meta: Any, of: Node, name: Token) -> t.Member:
-        return t.Member(self.node(of), _name(name))
-
-    def index(self, _meta: Any, of: Node, index: Node) -> t.Index:
-        return t.Index(self.node(of), self.node(index))
-
     def variable(self, _meta: Any, token: Token) -> t.Variable:
         return t.Variable(token[1:], at=_position(token))
-
-    def list(self, _meta: Any, *items: Node) -> t.ListOf:
-        return t.ListOf(self.nodes(items))
 
     def literal(self, _meta: Any, token: Token) -> t.LiteralValue:
         at = _position(token)

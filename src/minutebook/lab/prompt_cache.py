@@ -12,7 +12,7 @@ from typing import Final
 from minutebook.errors import InvalidSetting
 from minutebook.history.cache_cost import TYPICAL_PRICES
 from minutebook.record.message import Provider
-from minutebook.tokens.models import Prices, known_model_info
+from minutebook.tokens.models import ModelTable, Prices, known_model_info
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ TYPICAL_BILLING: Final = Billing()
 """Typical prices, relative to plain input, and a cache without a minimum and without a time limit."""
 
 
-def billing_of(model: str | None) -> Billing:
-    """The billing of a model; typical prices if it is None or its prices are unknown."""
+def billing_of(model: str | None, own: ModelTable | None = None) -> Billing:
+    """The billing of a model; typical prices if it is None or its prices are unknown. `own` is your own table of models."""
     if model is None:
         return TYPICAL_BILLING
-    info = known_model_info(model)
+    info = known_model_info(model, own)
     if info is None or not info.prices.input:
         return TYPICAL_BILLING
     if "claude" in model or info.provider == "anthropic":

@@ -179,9 +179,9 @@ def info_without_warning(
     return _merged_info(model, sources)
 
 
-def known_model_info(model: str) -> ModelInfo | None:
-    """Limits and prices of a model from the included data, or None without a warning if it is not known."""
-    info = info_without_warning(model)
+def known_model_info(model: str, own: ModelTable | None = None) -> ModelInfo | None:
+    """Limits and prices of a model from your own table and the included data; None, without a warning, if it is not known."""
+    info = info_without_warning(model, own=own)
     return info if info.is_known else None
 
 

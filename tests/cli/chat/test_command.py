@@ -219,7 +219,7 @@ def test_without_a_key_it_says_what_to_set_and_writes_nothing(run: Run, state: P
     result = run("chat", "Hello?", "-m", "any", "--provider", provider)
 
     assert result.exit_code == 2
-    assert f"export {key}=…, or use --base-url" in result.stderr
+    assert f"export {key}=…, or" in result.stderr
     assert not state.exists()
 
 
@@ -346,3 +346,16 @@ def test_stopped_it_prints_what_came_and_keeps_it(state: Path, number: signal.Si
     assert (command.returncode, problem) == (code, b"")
     assert said.strip() in {b"", b"one", b"one two", b"one two three"}
     assert stored_chat()[-1][1].strip() == (said.decode().strip() or "Count.")
+
+
+@pytest.mark.usefixtures("state")
+def test_the_window_of_a_model_of_ones_own_limits_the_view(run: Run, tmp_path: Path, monkeypatch) -> None:
+    models = tmp_path / "models.json"
+    models.write_text(json.dumps({"mine": {"max_input_tokens": 3_000, "max_output_tokens": 500}}))
+    monkeypatch.setenv("MINUTEBOOK_MODELS_FILE", str(models))
+    with LoopbackProvider(ScriptedModel(otherwise="An answer. " * 300)) as provider:
+        for number in range(5):
+            arguments = ["--continue"] if number else ["-m", "mine"]
+            run("chat", *arguments, "--base-url", provider.base_url, f"Question {number}?")
+
+    assert [len(request.messages) for request in provider.requests] == [1, 3, 5, 2, 4]

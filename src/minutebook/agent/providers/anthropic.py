@@ -46,9 +46,12 @@ class AnthropicAdapter(ClientAdapter):
         max_output_tokens: int = 8192,
         cache: bool = True,
         native_output: bool = False,
+        auth_token: str | None = None,
         **client_options: Unpack[ClientOptions],
     ) -> None:
+        """`auth_token` is sent instead of an API key."""
         super().__init__(model, client=client, native_output=native_output, **client_options)
+        self._client_arguments["auth_token"] = auth_token
         self._max_output_tokens, self._cache = max_output_tokens, cache
 
     async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:

@@ -14,16 +14,25 @@ from click.core import ParameterSource
 
 from minutebook.agent.events import AnswerRestarted, RunEvent
 from minutebook.agent.messages import PromptResponse, TextDelta
+from minutebook.agent.providers.environment import OFFICIAL_PROVIDERS, provider_access
 from minutebook.cli.chat.conversation import RECIPIENT, ChatConversation
-from minutebook.cli.chat.display import AnswerPrinter, retry_notice
+from minutebook.cli.chat.display import AnswerPrinter, print_provider_error, retry_notice
 from minutebook.cli.commands.view import cuts_of
 from minutebook.cli.database import Database, file_of, open_database
 from minutebook.cli.exits import Command, exit_code
-from minutebook.cli.options import emit, flag, is_json, json_option, manager_options, store_options
-from minutebook.cli.providers import provider_access
+from minutebook.cli.options import (
+    emit,
+    flag,
+    is_json,
+    json_option,
+    manager_options,
+    models_file_option,
+    store_options,
+)
 from minutebook.cli.screen import console
 from minutebook.conversation.policy import manager_from_texts
 from minutebook.errors import InvalidSetting, ProviderFailed
+from minutebook.tokens.models import load_models
 
 
 @click.command("chat", cls=Command, short_help="Chat with a model and inspect what it is sent.")
@@ -38,9 +47,10 @@ from minutebook.errors import InvalidSetting, ProviderFailed
     "Example: --base-url http://127.0.0.1:8080/v1",
 )  # fmt: skip
 @click.option(
-    "--provider", type=click.Choice(["openai", "anthropic"]),
+    "--provider", type=click.Choice(OFFICIAL_PROVIDERS),
     help="Provider API to use. Default: openai, or with --continue the one used last. Example: --provider anthropic",
 )  # fmt: skip
+@models_file_option
 @manager_options
 @click.option(
     "--system", metavar="TEXT",
@@ -72,6 +82,7 @@ def command(
     model: str | None,
     base_url: str | None,
     provider: str | None,
+    models_file: str | None,
     managers: tuple[str, ...],
     max_tokens: int | None,
     system: str | None,
@@ -99,6 +110,7 @@ def command(
     if system is not None and not system.strip():
         raise InvalidSetting("--system", system, "text; to use no system message, omit the option")
     manager = manager_from_texts(managers, max_tokens)
+    models = load_models(models_file) if models_file else {}
     with ExitStack() as resources:
         database = None
         if resume:
@@ -109,6 +121,8 @@ def command(
                 model, provider = model or entry.model, provider or entry.provider
         if model is None:
             raise click.UsageError("Missing option '-m' / '--model': the model to call, such as -m gpt-4o.")
+        if provider not in {None, *OFFICIAL_PROVIDERS}:  # that of the last answer
+            raise InvalidSetting("--provider", provider, f"one of {', '.join(OFFICIAL_PROVIDERS)}")
         access = provider_access(provider or "openai", base_url)
         adapter = access.adapter(model)
         database = database or resources.enter_context(open_database(url, tenant, create=True))
@@ -119,6 +133,7 @@ def command(
             adapter,
             manager=manager,
             max_tokens=max_tokens,
+            models=models,
             system=system,
             recipient=None if resume else RECIPIENT,
         )
@@ -129,7 +144,7 @@ def command(
             try:
                 answer_once(chat, database, text)
             except ProviderFailed as error:
-                access.print_error(error)
+                print_provider_error(access, error)
                 return exit_code(error)
         else:
             from minutebook.cli.chat.repl import ChatLoop

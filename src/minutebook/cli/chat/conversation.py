@@ -21,7 +21,7 @@ from minutebook.record.message import Message, is_system, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
 from minutebook.store.base import ConversationStore
-from minutebook.tokens.models import ModelInfo, UnknownModel, model_info
+from minutebook.tokens.models import ModelInfo, ModelTable, UnknownModel, model_info
 
 RECIPIENT: Final = "chat"
 """Recipient of all chats. `--continue` finds the newest chat by it."""
@@ -30,7 +30,10 @@ _SYSTEM_FOLD_PREFIX: Final = "system-"
 
 
 class ChatConversation:
-    """A conversation with a model. `system` is the system message to use; None for that of the record."""
+    """A conversation with a model.
+
+    `models` are the user's own models. `system` is the system message to use; None for that of the record.
+    """
 
     def __init__(
         self,
@@ -40,12 +43,13 @@ class ChatConversation:
         *,
         manager: HistoryManager,
         max_tokens: int | None = None,
+        models: ModelTable | None = None,
         system: str | None = None,
         recipient: str | None = None,
     ) -> None:
         self.adapter = adapter
         self._system = system
-        model = _model_of(adapter)
+        model = _model_of(adapter, models)
         self.limit = max_tokens
         """The token limit of a view; None if the model's context window is unknown."""
         if max_tokens is None and isinstance(manager, TokenBudgetManager):
@@ -130,9 +134,9 @@ class ChatConversation:
         return len(added), sum(map(self.adapter.counter.message, added))
 
 
-def _model_of(adapter: ProviderAdapter) -> ModelInfo:
+def _model_of(adapter: ProviderAdapter, models: ModelTable | None) -> ModelInfo:
     """The adapter's model, without an input limit if it is unknown: the provider then says what is too long."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownModel)
-        model = model_info(adapter.model)
+        model = model_info(adapter.model, own=models)
     return model if model.is_known else replace(model, max_input_tokens=sys.maxsize)

@@ -1,4 +1,4 @@
-"""Terminal output of a chat: the contents of the context window, and answers while they are streamed."""
+"""Terminal output of a chat: the contents of the context window, streamed answers, errors of the provider."""
 
 import re
 from collections.abc import Sequence
@@ -13,8 +13,11 @@ from rich.text import Text
 
 from minutebook.agent.events import AnswerRestarted, RunEvent, RunFinished, ViewBuilt
 from minutebook.agent.messages import TextDelta, ThinkingDelta
+from minutebook.agent.providers.environment import ProviderAccess, variable_prefix
 from minutebook.cli.commands.view import Cut, cuts_of
+from minutebook.cli.exits import print_error
 from minutebook.cli.screen import ROLE_STYLES, bar, one_line, percent, tokens_by_role
+from minutebook.errors import ProviderFailed, RetriesExhausted
 from minutebook.history.curation import NoteStatus
 from minutebook.history.view import View
 
@@ -165,3 +168,31 @@ class AnswerPrinter:
         if self._shows_ellipsis:
             self._out.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
             self._shows_ellipsis = False
+
+
+def print_provider_error(access: ProviderAccess, error: Exception) -> None:
+    """Print the error to stderr, with advice if the provider refused or failed."""
+    if not isinstance(error, ProviderFailed):
+        print_error(error)
+        return
+    # The problem is shortened to one line, without the details that `RetriesExhausted` adds.
+    retryable = error.retryable or isinstance(error, RetriesExhausted)
+    failure = ProviderFailed(error.provider, error.status, one_line(error.problem), retryable=retryable)
+    print_error(failure, advice=_advice(access, failure))
+
+
+def _advice(access: ProviderAccess, failure: ProviderFailed) -> str:
+    key = f"{variable_prefix(access.provider)}_API_KEY"
+    match failure.status:
+        case None:
+            return (
+                f"check that a server runs at {access.base_url}" if access.base_url else "check the network connection"
+            )
+        case 401:
+            return f"check {key}"
+        case 403:
+            return f"check {key} and whether it may use this model"
+        case _ if failure.retryable:
+            return "retry later"
+        case _:
+            return "check -m, --provider and --base-url"

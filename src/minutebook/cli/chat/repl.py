@@ -13,12 +13,12 @@ import click
 from rich.text import Text
 
 from minutebook.agent.messages import PromptResponse
+from minutebook.agent.providers.environment import ProviderAccess
 from minutebook.cli.chat.conversation import ChatConversation
-from minutebook.cli.chat.display import AnswerPrinter, show_context
+from minutebook.cli.chat.display import AnswerPrinter, print_provider_error, show_context
 from minutebook.cli.commands.view import show
 from minutebook.cli.database import Database
 from minutebook.cli.exits import print_error
-from minutebook.cli.providers import ProviderAccess
 from minutebook.cli.screen import console, preview
 from minutebook.errors import CannotFit
 from minutebook.record.message import role_of
@@ -102,7 +102,11 @@ class ChatLoop:
     def _greet(self) -> None:
         """Print the model, the id of the conversation and its last messages."""
         chat = self._chat
-        self._out.print(Text.assemble((chat.adapter.model, "bold"), (f" at {self._access.server}", "dim")))
+        self._out.print(
+            Text.assemble(
+                (chat.adapter.model, "bold"), (f" at {self._access.base_url or self._access.provider}", "dim")
+            )
+        )
         self._note(f"stored as {chat.id}; minutebook show {chat.id} prints it")
         if record := chat.record:
             self._note(f"{len(record):,} messages so far, {record.tokens:,} tokens")
@@ -157,7 +161,7 @@ class ChatLoop:
             printer.end()
             if os.environ.get("MINUTEBOOK_DEBUG"):
                 raise
-            self._access.print_error(error)
+            print_provider_error(self._access, error)
             self._out.print()
         else:
             self._note(self._footer(response) + "\n")

@@ -6,7 +6,15 @@ from pathlib import Path
 import click
 
 from minutebook.cli.exits import Command
-from minutebook.cli.options import InputFile, conversation_files, flag, is_json, json_option, manager_options
+from minutebook.cli.options import (
+    InputFile,
+    conversation_files,
+    flag,
+    is_json,
+    json_option,
+    manager_options,
+    tenant_option,
+)
 from minutebook.errors import InvalidSetting
 
 
@@ -17,10 +25,7 @@ from minutebook.errors import InvalidSetting
     "--model", metavar="MODEL",
     help="Model whose tokenizer, window and prices count. Default: the model named in the file. Example: --model gpt-4o",
 )  # fmt: skip
-@click.option(
-    "--tenant", metavar="NAME", envvar="MINUTEBOOK_TENANT", default="default",
-    help='Tenant of a database. Default: $MINUTEBOOK_TENANT, else "default". Example: --tenant acme',
-)  # fmt: skip
+@tenant_option("Tenant of a database.")
 @click.option(
     "--port", "-p", type=click.IntRange(0, 65_535), default=0, metavar="N",
     help="Port to listen on. Default: a free one. Example: -p 8300",

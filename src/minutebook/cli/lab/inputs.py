@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from minutebook.cli.options import count_option, format_option
+from minutebook.cli.options import count_option, format_option, models_file_option, tenant_option
 from minutebook.cli.progress import bytes_progress
 from minutebook.errors import InvalidSetting, MissingSetting, UnreadableInput
 from minutebook.lab.peers import PEERS, peer_policies
@@ -20,6 +20,7 @@ from minutebook.lab.prompt_cache import Billing, billing_of
 from minutebook.lab.report import DEFAULT_BUDGET, Report
 from minutebook.lab.sessions import RecordedSession, input_files, load_sessions
 from minutebook.store.encryption.marker import read_key
+from minutebook.tokens.models import load_models
 
 DEFAULT_POLICIES = (*available_presets(), "token_budget:target=0.3", "sliding_window:40", "tool_result_clearer")
 
@@ -33,6 +34,7 @@ class LabInput:
     min_messages: int
     jobs: int | None
     model: str | None
+    models_file: str | None
     tenant: str
     from_format: str | None = None
     skipped: list[UnreadableInput] = field(default_factory=list)
@@ -43,7 +45,7 @@ class LabInput:
         """The prices of `--model`; None for those of each session's model."""
         if self.model is None:
             return None
-        billing = billing_of(self.model)
+        billing = billing_of(self.model, load_models(self.models_file) if self.models_file else None)
         if billing.model is None:
             expected = (
                 "a model with known prices, as `minutebook models` lists them; without it, typical prices are used"
@@ -105,16 +107,11 @@ def lab_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Model whose tokenizer, prices and cache rules are used. Default: the model that a session names; without one, "
         "typical relative prices. Example: --model claude-sonnet-4-5",
     )
-    @click.option(
-        "--tenant",
-        metavar="NAME",
-        envvar="MINUTEBOOK_TENANT",
-        default="default",
-        help='Tenant whose conversations of a database are replayed. Default: $MINUTEBOOK_TENANT, else "default". Example: --tenant acme',
-    )
+    @models_file_option
+    @tenant_option("Tenant whose conversations of a database are replayed.")
     @functools.wraps(function)
     def call(*arguments: Any, max_tokens: int, **options: Any) -> Any:
-        names = ("paths", "min_messages", "jobs", "model", "tenant", "from_format")
+        names = ("paths", "min_messages", "jobs", "model", "models_file", "tenant", "from_format")
         _require_paths(options["paths"])
         lab_input = LabInput(budget=max_tokens, **{name: options.pop(name) for name in names})
         return function(*arguments, lab_input=lab_input, **options)

@@ -28,11 +28,6 @@ from minutebook.store.types import ConversationHeader, ErasureReceipt, ForkOrigi
 
 COPY_BATCH_ENTRIES: Final = 500
 """Number of entries copied at a time."""
-FOR_RECIPIENT: Final = "((recipient = ? AND recipient <> id) OR (id = ? AND recipient = id))"
-"""Condition for a recipient's conversations; takes the recipient twice.
-
-A conversation that is its own recipient is found by its id, since the index of recipients leaves it out.
-"""
 
 
 async def load(tx: SqlTransaction, query: LoadQuery) -> LoadedConversation:

@@ -5,13 +5,12 @@ parallel calls. The last step writes release notes about the others. The model a
 the plan, starts each step, and summarizes it at the end from its reports to the user.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
 from minutebook.errors import InvalidSetting
 from minutebook.record.message import call_ids, is_user, text_of
-from minutebook.testing.simulator.session import CodingSession
+from minutebook.testing.simulator.session import CodingSession, call_messages
 from minutebook.testing.simulator.tools import Call
 from minutebook.testing.simulator.words import PLAN_OBJECTIVE, PLAN_REQUEST, PLAN_STEP
 
@@ -107,17 +106,8 @@ class _PlannedSession:
         """An assistant message with these calls, then their results."""
         ids = [f"plan_{self._call_count + index}" for index in range(len(calls))]
         self._call_count += len(calls)
-        tool_calls = [
-            {
-                "id": call_id,
-                "type": "function",
-                "function": {"name": call.tool, "arguments": json.dumps(call.arguments)},
-            }
-            for call_id, call in zip(ids, calls, strict=True)
-        ]
-        yield {"role": "assistant", "content": None, "tool_calls": tool_calls}
-        for call_id, call in zip(ids, calls, strict=True):
-            yield {"role": "tool", "tool_call_id": call_id, "content": call.result}
+        message, results = call_messages(None, calls, ids)
+        yield from [message, *results]
 
 
 def _update_step_call(step_id: int, status: str) -> Call:

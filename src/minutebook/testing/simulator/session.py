@@ -7,7 +7,7 @@ was shown before, and every call has a result, so any provider accepts the sessi
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -267,25 +267,28 @@ class CodingSession:
 
     def add_calls(self, text: str | None, *calls: Call) -> None:
         """Add an assistant message with these calls, then their results, sometimes in another order than the calls."""
-        ids = [self._call_id() for _ in calls]
-        tool_calls = [
-            {
-                "id": call_id,
-                "type": "function",
-                "function": {"name": call.tool, "arguments": json.dumps(call.arguments)},
-            }
-            for call_id, call in zip(ids, calls, strict=True)
-        ]
-        self.messages.append({"role": "assistant", "content": text, "tool_calls": tool_calls})
-        results = [
-            {"role": "tool", "tool_call_id": call_id, "content": call.result}
-            for call_id, call in zip(ids, calls, strict=True)
-        ]
+        message, results = call_messages(text, calls, [self._call_id() for _ in calls])
         if self.rng.random() < 0.3:
             self.rng.shuffle(results)
-        self.messages += results
+        self.messages += [message, *results]
 
     def _call_id(self) -> str:
         """A random-looking id that is unique, because it contains a counter."""
         self.call_count += 1
         return "call_" + "".join(self.rng.choices(ID_LETTERS, k=16)) + f"{self.call_count:06x}"
+
+
+def call_messages(
+    text: str | None, calls: Sequence[Call], ids: Sequence[str]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The assistant message with these calls, and their results."""
+    functions = [{"name": call.tool, "arguments": json.dumps(call.arguments)} for call in calls]
+    tool_calls = [
+        {"id": call_id, "type": "function", "function": function}
+        for call_id, function in zip(ids, functions, strict=True)
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": call_id, "content": call.result}
+        for call_id, call in zip(ids, calls, strict=True)
+    ]
+    return {"role": "assistant", "content": text, "tool_calls": tool_calls}, results

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from minutebook import check
-from minutebook.formats import Source, convert, read
+from minutebook.formats import Source, convert, formats, read
 from minutebook.formats.registry import with_messages
-from minutebook.record.message import text_of
+from minutebook.record.finding import errors
+from minutebook.record.message import call_ids, call_names, result_id, text_of
 from tests.formats.samples import SAMPLES
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
@@ -188,3 +189,45 @@ def test_parallel_calls_have_their_own_results_in_sharegpt() -> None:
     arguments = [message["tool_calls"][0]["function"]["arguments"] for message in again.messages[1:5:2]]
     assert list(map(json.loads, arguments)) == [{"at": "b"}, {"at": "a"}]
     assert [message["content"] for message in again.messages[2:6:2]] == ["a dog", "a cat"]
+
+
+CUSTOM = {"tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "apply_patch", "input": "*** Begin Patch"}}]}
+DEPRECATED = {"function_call": {"name": "apply_patch", "arguments": '{"patch": "*** Begin Patch"}'}}
+
+
+@pytest.mark.parametrize("target", ["gemini", "langchain", "sharegpt", "anthropic"])
+@pytest.mark.parametrize(
+    ("calls", "result"),
+    [
+        (CUSTOM, {"role": "tool", "tool_call_id": "c1"}),
+        (DEPRECATED, {"role": "function", "name": "apply_patch"}),
+    ],
+)
+def test_a_call_of_a_custom_tool_or_a_function_keeps_its_input(
+    calls: dict[str, Any], result: dict[str, Any], target: str
+) -> None:
+    messages = [
+        {"role": "user", "content": "Change it."},
+        {"role": "assistant", "content": None, **calls},
+        {**result, "content": "done"},
+        {"role": "assistant", "content": "It is changed."},
+    ]
+
+    value, _ = converted({"model": "gpt-5", "messages": messages}, target)
+    (again,) = read(json.dumps(value).encode(), target)
+
+    assert [message["role"] for message in again.messages] == ["user", "assistant", "tool", "assistant"]
+    assert call_names(again.messages[1]) == ["apply_patch"]
+    assert "*** Begin Patch" in again.messages[1]["tool_calls"][0]["function"]["arguments"]
+    assert result_id(again.messages[2]) == call_ids(again.messages[1])[0]
+    assert errors(check(again.messages, provider=formats()[target].provider)) == []
+    if target == "gemini":
+        assert value["contents"][2]["parts"][0]["functionResponse"]["name"] == "apply_patch"
+
+
+def test_a_refusal_is_a_text_of_gemini() -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "refusal": "No."}]
+
+    value, _ = converted({"model": "gpt-5", "messages": messages}, "gemini")
+
+    assert value["contents"][1] == {"role": "model", "parts": [{"text": "No."}]}

@@ -227,6 +227,16 @@ def call_names(message: Message) -> list[str]:
     return [str(function_call.get("name") or "")] if isinstance(function_call, Mapping) else []
 
 
+def call_arguments(message: Message) -> list[Any]:
+    """The arguments of the message's calls as they are, in the order of `call_ids`. Those of a custom tool are its input."""
+    calls = message.get("tool_calls")
+    if calls:
+        functions = [call.get("function") or call.get("custom") or {} for call in calls]
+        return [function.get("arguments", function.get("input")) for function in functions]
+    function_call = message.get("function_call")
+    return [function_call.get("arguments")] if isinstance(function_call, Mapping) else []
+
+
 def text_of(message: Message) -> str:
     """The text of the message's content. The texts of parts are joined by newlines; parts without text are ignored."""
     content = message.get("content")

@@ -231,3 +231,56 @@ def test_a_refusal_is_a_text_of_gemini() -> None:
     value, _ = converted({"model": "gpt-5", "messages": messages}, "gemini")
 
     assert value["contents"][1] == {"role": "model", "parts": [{"text": "No."}]}
+
+
+NOTHING_TO_REPORT = [
+    name
+    for name, (format_name, content) in SAMPLES.items()
+    if format_name in {"openai-chat", "anthropic", "openai-responses", "gemini"} and b"custom_id" not in content
+]
+
+
+@pytest.mark.parametrize("sample", NOTHING_TO_REPORT)
+@pytest.mark.parametrize("target", ["openai-chat", "anthropic", "openai-responses", "gemini"])
+def test_nothing_is_reported_as_lost_from_texts_and_calls_that_every_format_has(sample: str, target: str) -> None:
+    conversation = next(read(SAMPLES[sample][1]))
+
+    lost = convert(conversation, target).lost
+
+    assert [line for line in lost if not line.startswith("fields of the conversation")] == []
+
+
+def test_only_the_ids_of_parallel_calls_are_lost_in_sharegpt() -> None:
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "look", "arguments": f'{{"at":"{name}"}}'}}
+        for name in ("a", "b")
+    ]
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": "I look.", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "a", "content": "a cat"},
+        {"role": "tool", "tool_call_id": "b", "content": "a dog"},
+        {"role": "assistant", "content": "A cat and a dog."},
+    ]
+
+    _, lost = converted({"model": "gpt-5", "messages": messages}, "sharegpt")
+
+    assert lost == "message 1: tool_calls (id); message 2: tool_call_id; message 3: tool_call_id"
+
+
+def test_details_that_a_chat_message_does_not_have_are_named_by_their_fields() -> None:
+    cached = {"cache_control": {"type": "ephemeral"}}
+    thinking = {"type": "thinking", "thinking": "look", "signature": "s"}
+    result = {"type": "tool_result", "tool_use_id": "call_1", "content": "a cat", "is_error": False}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "Look.", **cached}]},
+        {"role": "assistant", "content": [thinking, {**TOOL, **cached}]},
+        {"role": "user", "content": [result]},
+    ]
+
+    _, lost = converted({"model": "claude-opus-4-5", "messages": messages}, "openai-chat")
+
+    assert lost == (
+        "message 0: details of the original format: cache_control; "
+        "message 1: details of the original format: thinking, cache_control"
+    )

@@ -23,12 +23,12 @@ def converted(request: dict[str, Any], target: str) -> tuple[Any, str]:
 
 
 def test_fields_of_a_request_that_are_not_written_are_named() -> None:
-    request = {"model": "gpt-5", "temperature": 0, "tools": [{"type": "function", "function": {"name": "f"}}]}
+    request = {"model": "gpt-5", "seed": 0, "response_format": {"type": "json_object"}}
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 
     _, lost = converted({**request, "messages": messages}, "anthropic")
 
-    assert lost == "fields of the conversation: temperature, tools"
+    assert lost == "fields of the conversation: seed, response_format"
 
 
 def test_losses_are_named_also_if_messages_are_joined() -> None:
@@ -284,3 +284,89 @@ def test_details_that_a_chat_message_does_not_have_are_named_by_their_fields() -
         "message 0: details of the original format: cache_control; "
         "message 1: details of the original format: thinking, cache_control"
     )
+
+
+SCHEMA = {"type": "object", "properties": {"number": {"type": "integer"}}}
+FUNCTION = {"name": "find_order", "description": "Find an order.", "parameters": SCHEMA}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "openai-chat": {
+        "model": "m",
+        "messages": [{"role": "user", "content": "a"}],
+        "tools": [{"type": "function", "function": FUNCTION}],
+        "max_completion_tokens": 100,
+        "temperature": 0,
+    },
+    "openai-responses": {
+        "model": "m",
+        "input": [{"role": "user", "content": "a"}],
+        "tools": [{"type": "function", **FUNCTION, "strict": False}],
+        "max_output_tokens": 100,
+        "temperature": 0,
+    },
+    "anthropic": {
+        "model": "m",
+        "messages": [{"role": "user", "content": "a"}],
+        "tools": [{"name": "find_order", "description": "Find an order.", "input_schema": SCHEMA}],
+        "max_tokens": 100,
+        "temperature": 0,
+    },
+    "gemini": {
+        "model": "m",
+        "contents": [{"role": "user", "parts": [{"text": "a"}]}],
+        "tools": [
+            {
+                "functionDeclarations": [
+                    {"name": "find_order", "description": "Find an order.", "parametersJsonSchema": SCHEMA}
+                ]
+            }
+        ],
+        "generationConfig": {"maxOutputTokens": 100, "temperature": 0},
+    },
+}
+
+
+@pytest.mark.parametrize("source", REQUESTS)
+@pytest.mark.parametrize("target", REQUESTS)
+def test_the_tools_and_settings_of_a_request_are_converted(source: str, target: str) -> None:
+    (conversation,) = read(json.dumps(REQUESTS[source]).encode(), source)
+
+    result = convert(conversation, target)
+
+    assert result.value == REQUESTS[target]
+    assert result.lost == ()
+
+
+def test_the_request_in_a_line_of_a_batch_keeps_its_tools() -> None:
+    line = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": REQUESTS["openai-chat"]}
+
+    value, lost = converted(line, "anthropic")
+
+    assert value == {**REQUESTS["anthropic"], "id": "1"}
+    assert lost == "fields of the conversation: method, url"
+
+
+def test_a_schema_of_gemini_with_types_in_capitals_is_a_json_schema() -> None:
+    schema = {"type": "OBJECT", "properties": {"number": {"type": "INTEGER"}}}
+    tools = [{"function_declarations": [{"name": "find_order", "description": "Find an order.", "parameters": schema}]}]
+
+    value, lost = converted({**REQUESTS["gemini"], "tools": tools}, "openai-chat")
+
+    assert (value["tools"], lost) == (REQUESTS["openai-chat"]["tools"], "")
+
+
+def test_settings_and_tools_that_the_other_format_does_not_have_are_named() -> None:
+    request = {**REQUESTS["anthropic"], "top_k": 5, "stop_sequences": ["x"]}
+    tools = [*request["tools"], {"type": "web_search_20250305", "name": "web_search"}]
+
+    value, lost = converted({**request, "tools": tools}, "openai-responses")
+
+    assert value["tools"] == REQUESTS["openai-responses"]["tools"]
+    assert lost == "fields of the conversation: tools, top_k, stop_sequences"
+
+
+def test_the_instructions_of_a_response_are_named_as_lost() -> None:
+    item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
+
+    _, lost = converted({"id": "r", "object": "response", "instructions": "Be brief.", "output": [item]}, "openai-chat")
+
+    assert lost == "fields of the conversation: instructions"

@@ -1,6 +1,6 @@
 """What a conversation has and its value in another format does not."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from minutebook.wire.write import FORMAT_KEYS
 _READ_FIELDS: Final = frozenset(
     {"messages", "input", "items", "output", "data", "contents", "candidates", "choices", "content", "role", "object"}
     | {"mapping", "current_node", "chat_messages", "conversations", "events", "history", "trajectory", "chat", "type"}
-    | {"system", "instructions", "systemInstruction", "system_instruction", "body", "params", "usage", "usageMetadata"}
+    | {"system", "systemInstruction", "system_instruction", "body", "params", "usage", "usageMetadata"}
 )
 """Fields of conversations that become messages, forks or usage, which are compared one by one."""
 _BLOCK_FIELDS: Final = {
@@ -43,12 +43,16 @@ _MOVED_TEXTS: Final = frozenset({"refusal", "reasoning_content", "reasoning"})
 _COMPARED_KEYS: Final = frozenset({"content", "role", "tool_calls", "function_call", "tool_call_id", "name"})
 
 
-def losses(conversation: SourceConversation, value: Any, written: Sequence[Message]) -> Iterator[str]:
+def losses(
+    conversation: SourceConversation, value: Any, written: Sequence[Message], expressed: Collection[str] = ()
+) -> Iterator[str]:
     """The fields, messages and parts of messages that a written value does not have.
 
-    `written` are the messages that are read from it. No format that can be written has compactions or usage.
+    `written` are the messages that are read from it, `expressed` the fields that it has under other names. No format that can be written has compactions or usage.
     """
-    fields = [name for name, field in _fields(conversation) if not _has_field(value, name, field)]
+    fields = [
+        name for name, field in _fields(conversation) if name not in expressed and not _has_field(value, name, field)
+    ]
     if fields:
         yield f"fields of the conversation: {', '.join(dict.fromkeys(fields))}"
     for name, count in (
@@ -69,10 +73,12 @@ def losses(conversation: SourceConversation, value: Any, written: Sequence[Messa
 
 def _fields(conversation: SourceConversation) -> Iterator[tuple[str, Any]]:
     """The fields around the messages, also those of the request in a line of a batch."""
+    has_prompt = any(map(is_system, conversation.messages[:1]))  # `instructions` of a response are not read
     outer = conversation.data or (conversation.original if isinstance(conversation.original, Mapping) else {})
     for each in (outer, outer.get("body"), outer.get("params")):
         if isinstance(each, Mapping):
-            yield from ((name, field) for name, field in each.items() if name not in _READ_FIELDS and field is not None)
+            read_fields = _READ_FIELDS | {"instructions"} if has_prompt else _READ_FIELDS
+            yield from ((name, field) for name, field in each.items() if name not in read_fields and field is not None)
 
 
 def _has_field(value: Any, name: str, field: Any) -> bool:

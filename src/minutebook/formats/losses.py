@@ -210,7 +210,8 @@ def _details(message: Message, key: str) -> Iterator[str]:
         media = frozenset[str]() if role_of(message) == "assistant" else _MEDIA_PARTS
         for part in stored.get("parts", ()):
             yield from part.keys() - _CALL_PARTS - media - {"text"}
-            yield from (name for call in part.keys() & _CALL_PARTS for name in part[call].keys() - _CALL_FIELDS)
+            calls = [part[key] for key in part.keys() & _CALL_PARTS if isinstance(part[key], Mapping)]
+            yield from (name for call in calls for name in call.keys() - _CALL_FIELDS)
 
 
 def _changed_fields(patch: Any, text: str) -> Iterator[str]:

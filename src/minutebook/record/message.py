@@ -231,8 +231,7 @@ def call_arguments(message: Message) -> list[Any]:
     """The arguments of the message's calls as they are, in the order of `call_ids`. Those of a custom tool are its input."""
     calls = message.get("tool_calls")
     if calls:
-        functions = [call.get("function") or call.get("custom") or {} for call in calls]
-        return [function.get("arguments", function.get("input")) for function in functions]
+        return [_call_arguments(call) for call in calls]
     function_call = message.get("function_call")
     return [function_call.get("arguments")] if isinstance(function_call, Mapping) else []
 
@@ -255,6 +254,11 @@ def _id_or_missing(value: object) -> str:
 def _tool_name(call: Mapping[str, Any]) -> str:
     function = call.get("function") or call.get("custom")
     return str(function.get("name") or "") if isinstance(function, Mapping) else ""
+
+
+def _call_arguments(call: Mapping[str, Any]) -> Any:
+    function = call.get("function") or call.get("custom")
+    return function.get("arguments", function.get("input")) if isinstance(function, Mapping) else None
 
 
 def leading_system_count(messages: Sequence[Message]) -> int:

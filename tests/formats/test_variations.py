@@ -445,3 +445,84 @@ def test_the_stream_of_claude_code_is_one_conversation() -> None:
     assert (main.id, agent.id) == ("s-1", "s-1.c1")
     assert [message["role"] for message in main.messages] == ["user", "assistant", "tool", "assistant"]
     assert [text_of(message) for message in agent.messages] == ["look", "seen"]
+
+
+PDF_DATA = "JVBERi0="
+PDF_URL = f"data:application/pdf;base64,{PDF_DATA}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (
+            "vercel-ui",
+            [
+                {
+                    "role": "user",
+                    "parts": [{"type": "file", "mediaType": "application/pdf", "url": PDF_URL, "filename": "a.pdf"}],
+                }
+            ],
+        ),
+        (
+            "opencode",
+            {
+                "info": {"id": "s"},
+                "messages": [
+                    {
+                        "info": {"role": "user"},
+                        "parts": [{"type": "file", "mime": "application/pdf", "url": PDF_URL, "filename": "a.pdf"}],
+                    }
+                ],
+            },
+        ),
+        (
+            "pydantic-ai",
+            [
+                {
+                    "kind": "request",
+                    "parts": [
+                        {
+                            "part_kind": "user-prompt",
+                            "content": [
+                                {
+                                    "kind": "binary",
+                                    "data": PDF_DATA,
+                                    "media_type": "application/pdf",
+                                    "identifier": "a.pdf",
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ],
+        ),
+        (
+            "langchain",
+            [
+                {
+                    "type": "human",
+                    "data": {
+                        "content": [
+                            {"type": "file", "base64": PDF_DATA, "mime_type": "application/pdf", "filename": "a.pdf"}
+                        ]
+                    },
+                }
+            ],
+        ),
+        (
+            "bedrock",
+            [
+                {
+                    "role": "user",
+                    "content": [{"document": {"format": "pdf", "name": "a.pdf", "source": {"bytes": PDF_DATA}}}],
+                }
+            ],
+        ),
+    ],
+)
+def test_a_document_is_a_file_of_the_message(name: str, value: Any) -> None:
+    conversation = read_one(value, name)
+
+    assert conversation.messages[0]["content"] == [
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF_URL}}
+    ]

@@ -14,7 +14,7 @@ from minutebook.formats.conversation import (
     read_each,
     read_items,
 )
-from minutebook.formats.messages import assistant, call, image, image_at, result, system, user
+from minutebook.formats.messages import assistant, call, media, media_data, result, system, user
 from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of, without_messages
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import shape_test, skip_unknown_role
@@ -150,14 +150,15 @@ def _reasoning(part: Mapping[str, Any]) -> str:
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The part as a part of a chat message. Images have several forms."""
+    """The part as a part of a chat message. Images and files have several forms."""
     original = part.get("source")
     source: Mapping[str, Any] = original if isinstance(original, Mapping) else part
-    data = source.get("base64", source.get("data"))
-    if part.get("type") != "image" or not (data or source.get("url")):
+    data, url = source.get("base64", source.get("data")), source.get("url")
+    if part.get("type") not in {"image", "file", "document"} or not (data or url):
         return dict(part)
-    media_type = str(source.get("mime_type", source.get("media_type")))
-    return image(media_type, str(data)) if data else image_at(str(source["url"]))
+    media_type = str(source.get("mime_type", source.get("media_type", part["type"] + "/")))
+    name = part.get("filename", part.get("title"))
+    return (media_data(media_type, str(data), name) if data else media(media_type, str(url), name)) or dict(part)
 
 
 def write(conversation: SourceConversation) -> Any:

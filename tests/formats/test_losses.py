@@ -370,3 +370,11 @@ def test_the_instructions_of_a_response_are_named_as_lost() -> None:
     _, lost = converted({"id": "r", "object": "response", "instructions": "Be brief.", "output": [item]}, "openai-chat")
 
     assert lost == "fields of the conversation: instructions"
+
+
+def test_the_earlier_name_of_the_limit_and_a_single_stop_sequence_of_chat_are_converted() -> None:
+    request = {"model": "m", "messages": [{"role": "user", "content": "a"}], "max_tokens": 100, "stop": "x"}
+
+    value, lost = converted(request, "anthropic")
+
+    assert (value["max_tokens"], value["stop_sequences"], lost) == (100, ["x"], "")

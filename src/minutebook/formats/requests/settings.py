@@ -25,9 +25,8 @@ def converted_settings(data: Mapping[str, Any], source: str, target: str) -> tup
     request = next((body for body in map(data.get, ("body", "params")) if isinstance(body, Mapping)), data)
     fields: dict[str, Any] = {}
     expressed: set[str] = set()
-    settings = _settings(request, source)
-    for name, (field, value) in settings.items():
-        if name in _NAMES[target] and value is not None:
+    for name, (field, value) in _settings(request, source).items():
+        if name in _NAMES[target]:
             fields[_NAMES[target][name]] = value
             expressed.add(field)
     if source == "gemini" and len(expressed) == len(request.get("generationConfig") or ()):
@@ -45,16 +44,13 @@ def converted_settings(data: Mapping[str, Any], source: str, target: str) -> tup
 def _settings(request: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]:
     """The settings by their common names, each with its field and its value."""
     fields: Any = request.get("generationConfig") if source == "gemini" else request
-    names = {name: [field] for name, field in _NAMES[source].items()}
-    if source == "openai-chat":
-        names["limit"] = ["max_completion_tokens", "max_tokens"]  # the second is the earlier name
-    found = {
-        name: (field, fields[field])
-        for name, candidates in names.items()
-        for field in candidates[::-1]
-        if isinstance(fields, Mapping) and fields.get(field) is not None
-    }
-    if isinstance(found.get("stop", ("", []))[1], str):
+    if not isinstance(fields, Mapping):
+        return {}
+    names = dict(_NAMES[source])
+    if source == "openai-chat" and names["limit"] not in fields:
+        names["limit"] = "max_tokens"  # its earlier name
+    found = {name: (field, fields[field]) for name, field in names.items() if fields.get(field) is not None}
+    if "stop" in found and isinstance(found["stop"][1], str):
         found["stop"] = (found["stop"][0], [found["stop"][1]])
     return found
 
@@ -113,4 +109,5 @@ def _tools(functions: list[dict[str, Any]], target: str) -> list[dict[str, Any]]
             for function in known
         ]
     names = {"parameters": "parametersJsonSchema"}
-    return [{"functionDeclarations": [{names.get(key, key): f[key] for key in f} for f in known]}]
+    declarations = [{names.get(key, key): value for key, value in function.items()} for function in known]
+    return [{"functionDeclarations": declarations}]

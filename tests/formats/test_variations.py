@@ -526,3 +526,29 @@ def test_a_document_is_a_file_of_the_message(name: str, value: Any) -> None:
     assert conversation.messages[0]["content"] == [
         {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF_URL}}
     ]
+
+
+def test_a_line_of_claude_code_that_is_written_twice_is_read_once() -> None:
+    written = [session_line("u1", None, "do a"), session_line("a1", "u1", [{"type": "text", "text": "done a"}])]
+    changed = {**written[1], "message": {**written[1]["message"], "content": [{"type": "text", "text": "other"}]}}
+    source = Source(lines(*written, *written, changed))
+
+    (conversation,) = read(source)
+
+    assert [text_of(message) for message in conversation.messages] == ["do a", "done a"]
+    assert list(map(str, source.skipped)) == ["line 5: has the id of an earlier line, but another message"]
+
+
+def test_a_message_of_claude_code_without_an_id_is_reported() -> None:
+    anonymous = session_line("u2", "a1", "do b")
+    del anonymous["uuid"]
+    source = Source(
+        lines(
+            session_line("u1", None, "do a"), session_line("a1", "u1", [{"type": "text", "text": "done a"}]), anonymous
+        )
+    )
+
+    (conversation,) = read(source)
+
+    assert len(conversation.messages) == 2
+    assert list(map(str, source.skipped)) == ["line 3: is a message without a uuid"]

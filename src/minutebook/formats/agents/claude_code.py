@@ -70,6 +70,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
     groups: dict[tuple[str, str], list[_Line]] = {}
     group_of: dict[str, tuple[str, str]] = {}
     titles: dict[str, Any] = {}
+    seen: dict[str, Mapping[str, Any]] = {}
     for value in source.values():
         if not matches(value.data):
             source.skip(value.place, "is not a line of a Claude Code session")
@@ -81,7 +82,13 @@ def read(source: Source) -> Iterator[SourceConversation]:
         session, agent = _group_of(data, group_of)
         if title := data.get("summary") or data.get("customTitle") or data.get("aiTitle"):
             titles[group_of.get(str(data.get("leafUuid")), (session,))[0]] = title
-        if "uuid" in data:
+        if data["type"] in _MESSAGE_TYPES and "uuid" not in data:
+            source.skip(value.place, "is a message without a uuid")
+        elif (earlier := seen.get(str(data.get("uuid")))) is not None:
+            if earlier.get("message") != data.get("message"):
+                source.skip(value.place, "has the id of an earlier line, but another message")
+        elif "uuid" in data:
+            seen[str(data["uuid"])] = data
             lines = groups.setdefault((session, agent), [])
             parent = data.get("parentUuid") or data.get("logicalParentUuid")
             if "parentUuid" not in data and lines:  # the lines of stream-json have no parents

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from minutebook import check
-from minutebook.formats import Source, convert, read
+from minutebook.formats import Source, convert, formats, read
 from minutebook.formats.registry import with_messages
-from minutebook.record.message import text_of
+from minutebook.record.finding import errors
+from minutebook.record.message import call_ids, call_names, result_id, text_of
 from tests.formats.samples import SAMPLES
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
@@ -22,12 +23,12 @@ def converted(request: dict[str, Any], target: str) -> tuple[Any, str]:
 
 
 def test_fields_of_a_request_that_are_not_written_are_named() -> None:
-    request = {"model": "gpt-5", "temperature": 0, "tools": [{"type": "function", "function": {"name": "f"}}]}
+    request = {"model": "gpt-5", "seed": 0, "response_format": {"type": "json_object"}}
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 
     _, lost = converted({**request, "messages": messages}, "anthropic")
 
-    assert lost == "fields of the conversation: temperature, tools"
+    assert lost == "fields of the conversation: seed, response_format"
 
 
 def test_losses_are_named_also_if_messages_are_joined() -> None:
@@ -188,3 +189,192 @@ def test_parallel_calls_have_their_own_results_in_sharegpt() -> None:
     arguments = [message["tool_calls"][0]["function"]["arguments"] for message in again.messages[1:5:2]]
     assert list(map(json.loads, arguments)) == [{"at": "b"}, {"at": "a"}]
     assert [message["content"] for message in again.messages[2:6:2]] == ["a dog", "a cat"]
+
+
+CUSTOM = {"tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "apply_patch", "input": "*** Begin Patch"}}]}
+DEPRECATED = {"function_call": {"name": "apply_patch", "arguments": '{"patch": "*** Begin Patch"}'}}
+
+
+@pytest.mark.parametrize("target", ["gemini", "langchain", "sharegpt", "anthropic"])
+@pytest.mark.parametrize(
+    ("calls", "result"),
+    [
+        (CUSTOM, {"role": "tool", "tool_call_id": "c1"}),
+        (DEPRECATED, {"role": "function", "name": "apply_patch"}),
+    ],
+)
+def test_a_call_of_a_custom_tool_or_a_function_keeps_its_input(
+    calls: dict[str, Any], result: dict[str, Any], target: str
+) -> None:
+    messages = [
+        {"role": "user", "content": "Change it."},
+        {"role": "assistant", "content": None, **calls},
+        {**result, "content": "done"},
+        {"role": "assistant", "content": "It is changed."},
+    ]
+
+    value, _ = converted({"model": "gpt-5", "messages": messages}, target)
+    (again,) = read(json.dumps(value).encode(), target)
+
+    assert [message["role"] for message in again.messages] == ["user", "assistant", "tool", "assistant"]
+    assert call_names(again.messages[1]) == ["apply_patch"]
+    assert "*** Begin Patch" in again.messages[1]["tool_calls"][0]["function"]["arguments"]
+    assert result_id(again.messages[2]) == call_ids(again.messages[1])[0]
+    assert errors(check(again.messages, provider=formats()[target].provider)) == []
+    if target == "gemini":
+        assert value["contents"][2]["parts"][0]["functionResponse"]["name"] == "apply_patch"
+
+
+def test_a_refusal_is_a_text_of_gemini() -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "refusal": "No."}]
+
+    value, _ = converted({"model": "gpt-5", "messages": messages}, "gemini")
+
+    assert value["contents"][1] == {"role": "model", "parts": [{"text": "No."}]}
+
+
+NOTHING_TO_REPORT = [
+    name
+    for name, (format_name, content) in SAMPLES.items()
+    if format_name in {"openai-chat", "anthropic", "openai-responses", "gemini"} and b"custom_id" not in content
+]
+
+
+@pytest.mark.parametrize("sample", NOTHING_TO_REPORT)
+@pytest.mark.parametrize("target", ["openai-chat", "anthropic", "openai-responses", "gemini"])
+def test_nothing_is_reported_as_lost_from_texts_and_calls_that_every_format_has(sample: str, target: str) -> None:
+    conversation = next(read(SAMPLES[sample][1]))
+
+    lost = convert(conversation, target).lost
+
+    assert [line for line in lost if not line.startswith("fields of the conversation")] == []
+
+
+def test_only_the_ids_of_parallel_calls_are_lost_in_sharegpt() -> None:
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "look", "arguments": f'{{"at":"{name}"}}'}}
+        for name in ("a", "b")
+    ]
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": "I look.", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "a", "content": "a cat"},
+        {"role": "tool", "tool_call_id": "b", "content": "a dog"},
+        {"role": "assistant", "content": "A cat and a dog."},
+    ]
+
+    _, lost = converted({"model": "gpt-5", "messages": messages}, "sharegpt")
+
+    assert lost == "message 1: tool_calls (id); message 2: tool_call_id; message 3: tool_call_id"
+
+
+def test_details_that_a_chat_message_does_not_have_are_named_by_their_fields() -> None:
+    cached = {"cache_control": {"type": "ephemeral"}}
+    thinking = {"type": "thinking", "thinking": "look", "signature": "s"}
+    result = {"type": "tool_result", "tool_use_id": "call_1", "content": "a cat", "is_error": False}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "Look.", **cached}]},
+        {"role": "assistant", "content": [thinking, {**TOOL, **cached}]},
+        {"role": "user", "content": [result]},
+    ]
+
+    _, lost = converted({"model": "claude-opus-4-5", "messages": messages}, "openai-chat")
+
+    assert lost == (
+        "message 0: details of the original format: cache_control; "
+        "message 1: details of the original format: thinking, cache_control"
+    )
+
+
+SCHEMA = {"type": "object", "properties": {"number": {"type": "integer"}}}
+FUNCTION = {"name": "find_order", "description": "Find an order.", "parameters": SCHEMA}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "openai-chat": {
+        "model": "m",
+        "messages": [{"role": "user", "content": "a"}],
+        "tools": [{"type": "function", "function": FUNCTION}],
+        "max_completion_tokens": 100,
+        "temperature": 0,
+    },
+    "openai-responses": {
+        "model": "m",
+        "input": [{"role": "user", "content": "a"}],
+        "tools": [{"type": "function", **FUNCTION, "strict": False}],
+        "max_output_tokens": 100,
+        "temperature": 0,
+    },
+    "anthropic": {
+        "model": "m",
+        "messages": [{"role": "user", "content": "a"}],
+        "tools": [{"name": "find_order", "description": "Find an order.", "input_schema": SCHEMA}],
+        "max_tokens": 100,
+        "temperature": 0,
+    },
+    "gemini": {
+        "model": "m",
+        "contents": [{"role": "user", "parts": [{"text": "a"}]}],
+        "tools": [
+            {
+                "functionDeclarations": [
+                    {"name": "find_order", "description": "Find an order.", "parametersJsonSchema": SCHEMA}
+                ]
+            }
+        ],
+        "generationConfig": {"maxOutputTokens": 100, "temperature": 0},
+    },
+}
+
+
+@pytest.mark.parametrize("source", REQUESTS)
+@pytest.mark.parametrize("target", REQUESTS)
+def test_the_tools_and_settings_of_a_request_are_converted(source: str, target: str) -> None:
+    (conversation,) = read(json.dumps(REQUESTS[source]).encode(), source)
+
+    result = convert(conversation, target)
+
+    assert result.value == REQUESTS[target]
+    assert result.lost == ()
+
+
+def test_the_request_in_a_line_of_a_batch_keeps_its_tools() -> None:
+    line = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": REQUESTS["openai-chat"]}
+
+    value, lost = converted(line, "anthropic")
+
+    assert value == {**REQUESTS["anthropic"], "id": "1"}
+    assert lost == "fields of the conversation: method, url"
+
+
+def test_a_schema_of_gemini_with_types_in_capitals_is_a_json_schema() -> None:
+    schema = {"type": "OBJECT", "properties": {"number": {"type": "INTEGER"}}}
+    tools = [{"function_declarations": [{"name": "find_order", "description": "Find an order.", "parameters": schema}]}]
+
+    value, lost = converted({**REQUESTS["gemini"], "tools": tools}, "openai-chat")
+
+    assert (value["tools"], lost) == (REQUESTS["openai-chat"]["tools"], "")
+
+
+def test_settings_and_tools_that_the_other_format_does_not_have_are_named() -> None:
+    request = {**REQUESTS["anthropic"], "top_k": 5, "stop_sequences": ["x"]}
+    tools = [*request["tools"], {"type": "web_search_20250305", "name": "web_search"}]
+
+    value, lost = converted({**request, "tools": tools}, "openai-responses")
+
+    assert value["tools"] == REQUESTS["openai-responses"]["tools"]
+    assert lost == "fields of the conversation: tools, top_k, stop_sequences"
+
+
+def test_the_instructions_of_a_response_are_named_as_lost() -> None:
+    item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
+
+    _, lost = converted({"id": "r", "object": "response", "instructions": "Be brief.", "output": [item]}, "openai-chat")
+
+    assert lost == "fields of the conversation: instructions"
+
+
+def test_the_earlier_name_of_the_limit_and_a_single_stop_sequence_of_chat_are_converted() -> None:
+    request = {"model": "m", "messages": [{"role": "user", "content": "a"}], "max_tokens": 100, "stop": "x"}
+
+    value, lost = converted(request, "anthropic")
+
+    assert (value["max_tokens"], value["stop_sequences"], lost) == (100, ["x"], "")

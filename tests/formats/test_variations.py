@@ -371,3 +371,184 @@ def test_an_answer_of_aider_may_have_quotes_and_code_with_headings() -> None:
     conversation = read_one(text.encode(), "aider")
 
     assert [text_of(message) for message in conversation.messages] == ["first\nsecond", answer, "next", "done"]
+
+
+def session_line(name: str, parent: str | None, content: Any, **fields: Any) -> dict[str, Any]:
+    role = "assistant" if name.startswith("a") else "user"
+    message: dict[str, Any] = {"role": role, "content": content}
+    if role == "assistant":
+        message |= {"type": "message", "id": f"msg_{name}", "model": "claude-opus-4-6", "stop_reason": None}
+    ids = {"uuid": name, "parentUuid": parent, "sessionId": "s-1", "timestamp": TIME}
+    return {"type": role, "message": message, **ids, **fields}
+
+
+def test_a_prompt_that_was_typed_while_claude_code_worked_is_a_message() -> None:
+    attachment = {"type": "queued_command", "prompt": "also b", "commandMode": "prompt"}
+    conversation = read_one(
+        lines(
+            session_line("u1", None, "do a"),
+            session_line("a1", "u1", [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]),
+            session_line("u2", "a1", [{"type": "tool_result", "tool_use_id": "c1", "content": "seen"}]),
+            {**session_line("u3", "u2", ""), "type": "attachment", "message": None, "attachment": attachment},
+            session_line("a2", "u3", [{"type": "text", "text": "a and b"}]),
+        ),
+        "claude-code",
+    )
+
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool", "user", "assistant"]
+    assert conversation.messages[3]["content"] == "also b"
+    assert conversation.items[3].place == "line 4"
+
+
+def test_sessions_of_claude_code_in_one_file_are_conversations_of_their_own() -> None:
+    first = [session_line("u1", None, "do a"), session_line("a1", "u1", [{"type": "text", "text": "done a"}])]
+    second = [session_line("u2", None, "do b"), session_line("a2", "u2", [{"type": "text", "text": "done b"}])]
+    titles = [{"type": "summary", "summary": title, "leafUuid": leaf} for title, leaf in (("A", "a1"), ("B", "a2"))]
+    source = Source(lines(*first, *({**line, "sessionId": "s-2"} for line in second), *titles))
+
+    conversations = list(read(source))
+
+    assert source.skipped == []
+    assert [(each.id, each.branch_of, each.title) for each in conversations] == [("s-1", None, "A"), ("s-2", None, "B")]
+    assert [text_of(each.messages[-1]) for each in conversations] == ["done a", "done b"]
+
+
+def test_a_resumed_session_of_claude_code_continues_the_earlier_one() -> None:
+    first = [session_line("u1", None, "do a"), session_line("a1", "u1", [{"type": "text", "text": "done a"}])]
+    second = [session_line("u2", "a1", "do b"), session_line("a2", "u2", [{"type": "text", "text": "done b"}])]
+    conversation = read_one(lines(*first, *({**line, "sessionId": "s-2"} for line in second)), "claude-code")
+
+    assert (conversation.id, len(conversation.messages)) == ("s-1", 4)
+
+
+def test_the_stream_of_claude_code_is_one_conversation() -> None:
+    def streamed(line: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        other = {key: value for key, value in line.items() if key not in {"parentUuid", "sessionId", "timestamp"}}
+        return {**other, "session_id": "s-1", "parent_tool_use_id": None, **fields}
+
+    source = Source(
+        lines(
+            {"type": "system", "subtype": "init", "session_id": "s-1", "uuid": "i"},
+            streamed(session_line("u1", None, "do a")),
+            streamed(session_line("a1", None, [{"type": "tool_use", "id": "c1", "name": "Task", "input": {}}])),
+            streamed(session_line("u2", None, "look"), parent_tool_use_id="c1"),
+            streamed(session_line("a2", None, [{"type": "text", "text": "seen"}]), parent_tool_use_id="c1"),
+            streamed(session_line("u3", None, [{"type": "tool_result", "tool_use_id": "c1", "content": "seen"}])),
+            streamed(session_line("a3", None, [{"type": "text", "text": "done"}])),
+            {"type": "result", "subtype": "success", "result": "done", "session_id": "s-1", "uuid": "r"},
+        )
+    )
+
+    main, agent = read(source)
+
+    assert source.skipped == []
+    assert (main.id, agent.id) == ("s-1", "s-1.c1")
+    assert [message["role"] for message in main.messages] == ["user", "assistant", "tool", "assistant"]
+    assert [text_of(message) for message in agent.messages] == ["look", "seen"]
+
+
+PDF_DATA = "JVBERi0="
+PDF_URL = f"data:application/pdf;base64,{PDF_DATA}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (
+            "vercel-ui",
+            [
+                {
+                    "role": "user",
+                    "parts": [{"type": "file", "mediaType": "application/pdf", "url": PDF_URL, "filename": "a.pdf"}],
+                }
+            ],
+        ),
+        (
+            "opencode",
+            {
+                "info": {"id": "s"},
+                "messages": [
+                    {
+                        "info": {"role": "user"},
+                        "parts": [{"type": "file", "mime": "application/pdf", "url": PDF_URL, "filename": "a.pdf"}],
+                    }
+                ],
+            },
+        ),
+        (
+            "pydantic-ai",
+            [
+                {
+                    "kind": "request",
+                    "parts": [
+                        {
+                            "part_kind": "user-prompt",
+                            "content": [
+                                {
+                                    "kind": "binary",
+                                    "data": PDF_DATA,
+                                    "media_type": "application/pdf",
+                                    "identifier": "a.pdf",
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ],
+        ),
+        (
+            "langchain",
+            [
+                {
+                    "type": "human",
+                    "data": {
+                        "content": [
+                            {"type": "file", "base64": PDF_DATA, "mime_type": "application/pdf", "filename": "a.pdf"}
+                        ]
+                    },
+                }
+            ],
+        ),
+        (
+            "bedrock",
+            [
+                {
+                    "role": "user",
+                    "content": [{"document": {"format": "pdf", "name": "a.pdf", "source": {"bytes": PDF_DATA}}}],
+                }
+            ],
+        ),
+    ],
+)
+def test_a_document_is_a_file_of_the_message(name: str, value: Any) -> None:
+    conversation = read_one(value, name)
+
+    assert conversation.messages[0]["content"] == [
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF_URL}}
+    ]
+
+
+def test_a_line_of_claude_code_that_is_written_twice_is_read_once() -> None:
+    written = [session_line("u1", None, "do a"), session_line("a1", "u1", [{"type": "text", "text": "done a"}])]
+    changed = {**written[1], "message": {**written[1]["message"], "content": [{"type": "text", "text": "other"}]}}
+    source = Source(lines(*written, *written, changed))
+
+    (conversation,) = read(source)
+
+    assert [text_of(message) for message in conversation.messages] == ["do a", "done a"]
+    assert list(map(str, source.skipped)) == ["line 5: has the id of an earlier line, but another message"]
+
+
+def test_a_message_of_claude_code_without_an_id_is_reported() -> None:
+    anonymous = session_line("u2", "a1", "do b")
+    del anonymous["uuid"]
+    source = Source(
+        lines(
+            session_line("u1", None, "do a"), session_line("a1", "u1", [{"type": "text", "text": "done a"}]), anonymous
+        )
+    )
+
+    (conversation,) = read(source)
+
+    assert len(conversation.messages) == 2
+    assert list(map(str, source.skipped)) == ["line 3: is a message without a uuid"]

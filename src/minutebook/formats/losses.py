@@ -1,33 +1,58 @@
 """What a conversation has and its value in another format does not."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final
 
 from minutebook.formats.conversation import SourceConversation
-from minutebook.record.message import Message, call_ids, is_result, result_id, role_of, text_of
-from minutebook.wire.anthropic import FIELDS_KEY
+from minutebook.record.message import (
+    Message,
+    call_arguments,
+    call_ids,
+    call_names,
+    is_result,
+    is_system,
+    result_id,
+    role_of,
+    text_of,
+    type_of,
+)
+from minutebook.tokens.counter import BLOCKS_KEY, ITEMS_KEY, PATCH_KEY
+from minutebook.wire.anthropic import FIELDS_KEY, argument_object
+from minutebook.wire.gemini import GEMINI_KEY
 from minutebook.wire.write import FORMAT_KEYS
 
 _READ_FIELDS: Final = frozenset(
     {"messages", "input", "items", "output", "data", "contents", "candidates", "choices", "content", "role", "object"}
     | {"mapping", "current_node", "chat_messages", "conversations", "events", "history", "trajectory", "chat", "type"}
-    | {"system", "instructions", "systemInstruction", "system_instruction", "body", "params", "usage", "usageMetadata"}
+    | {"system", "systemInstruction", "system_instruction", "body", "params", "usage", "usageMetadata"}
 )
 """Fields of conversations that become messages, forks or usage, which are compared one by one."""
-_CHAT_BLOCKS: Final = frozenset({"text", "tool_use", "tool_result"})
-"""Types of Anthropic's blocks that chat messages have too."""
-_TEXT_KEYS: Final = frozenset({"type", "text"})
-_CHAT_PARTS: Final = frozenset({"text", "functionCall", "functionResponse", "function_call", "function_response"})
-"""Keys of Gemini's parts that chat messages have too."""
+_BLOCK_FIELDS: Final = {
+    "text": frozenset({"type", "text"}),
+    "tool_use": frozenset({"type", "id", "name", "input"}),
+    "tool_result": frozenset({"type", "tool_use_id", "content", "is_error"}),
+}
+"""Types of Anthropic's blocks that chat messages have too, and their fields."""
+_CALL_PARTS: Final = frozenset({"functionCall", "functionResponse", "function_call", "function_response"})
+_CALL_FIELDS: Final = frozenset({"id", "name", "args", "response"})
+_MEDIA_PARTS: Final = frozenset({"inlineData", "inline_data", "fileData", "file_data"})
+"""Keys of Gemini's parts that chat messages have too; media only in messages of the user."""
+_MOVED_TEXTS: Final = frozenset({"refusal", "reasoning_content", "reasoning"})
+"""Texts of a chat message that another format may have elsewhere."""
+_COMPARED_KEYS: Final = frozenset({"content", "role", "tool_calls", "function_call", "tool_call_id", "name"})
 
 
-def losses(conversation: SourceConversation, value: Any, written: Sequence[Message]) -> Iterator[str]:
+def losses(
+    conversation: SourceConversation, value: Any, written: Sequence[Message], expressed: Collection[str] = ()
+) -> Iterator[str]:
     """The fields, messages and parts of messages that a written value does not have.
 
-    `written` are the messages that are read from it. No format that can be written has compactions or usage.
+    `written` are the messages that are read from it, `expressed` the fields that it has under other names. No format that can be written has compactions or usage.
     """
-    fields = [name for name, field in _fields(conversation) if not _has_field(value, name, field)]
+    fields = [
+        name for name, field in _fields(conversation) if name not in expressed and not _has_field(value, name, field)
+    ]
     if fields:
         yield f"fields of the conversation: {', '.join(dict.fromkeys(fields))}"
     for name, count in (
@@ -43,17 +68,17 @@ def losses(conversation: SourceConversation, value: Any, written: Sequence[Messa
         if after is None:
             yield f"message {index}: the whole {role_of(before)} message"
         else:
-            is_joined = len(written) != len(conversation.messages) and text_of(before) in text_of(after)
-            found = _message_losses(before, after, is_joined=is_joined)
-            yield from (f"message {index}: {loss}" for loss in found)
+            yield from (f"message {index}: {loss}" for loss in _message_losses(before, after))
 
 
 def _fields(conversation: SourceConversation) -> Iterator[tuple[str, Any]]:
     """The fields around the messages, also those of the request in a line of a batch."""
+    has_prompt = any(map(is_system, conversation.messages[:1]))  # `instructions` of a response are not read
     outer = conversation.data or (conversation.original if isinstance(conversation.original, Mapping) else {})
     for each in (outer, outer.get("body"), outer.get("params")):
         if isinstance(each, Mapping):
-            yield from ((name, field) for name, field in each.items() if name not in _READ_FIELDS and field is not None)
+            read_fields = _READ_FIELDS | {"instructions"} if has_prompt else _READ_FIELDS
+            yield from ((name, field) for name, field in each.items() if name not in read_fields and field is not None)
 
 
 def _has_field(value: Any, name: str, field: Any) -> bool:
@@ -67,7 +92,7 @@ def _has_field(value: Any, name: str, field: Any) -> bool:
 
 def _pairs(before: Sequence[Message], after: Sequence[Message]) -> Iterator[tuple[Message, Message | None]]:
     """Each message with the one that was written for it; None if there is none."""
-    if len(before) == len(after):
+    if list(map(_side, before)) == list(map(_side, after)):
         yield from zip(before, after, strict=True)
         return
     matcher = SequenceMatcher(None, list(map(_identity, before)), list(map(_identity, after)), autojunk=False)
@@ -75,69 +100,127 @@ def _pairs(before: Sequence[Message], after: Sequence[Message]) -> Iterator[tupl
         for index in range(start, stop):
             if tag == "equal":
                 yield before[index], after[after_start + index - start]
-            else:
-                candidates = after[after_start:after_stop]
-                yield before[index], next((each for each in candidates if _may_be_same(before[index], each)), None)
+            else:  # a format may have a message for each call, each followed by its result
+                more_calls = after[after_stop : after_stop + 2 * len(call_ids(before[index]))]
+                yield before[index], _joined(before[index], after[after_start:after_stop], more_calls)
 
 
 def _identity(message: Message) -> tuple[Any, ...]:
-    return role_of(message), text_of(message), tuple(call_ids(message)), is_result(message) and result_id(message)
+    return _side(message), text_of(message), tuple(call_names(message))
 
 
-def _may_be_same(before: Message, after: Message) -> bool:
-    """Whether `after` may be the message, changed or joined with others."""
-    if role_of(before) != role_of(after) or is_result(before) != is_result(after):
-        return False
-    if is_result(before):
-        return result_id(before) == result_id(after)
-    return text_of(before) in text_of(after) and set(call_ids(before)) <= set(call_ids(after))
+def _side(message: Message) -> str:
+    return "system" if is_system(message) else "tool" if is_result(message) else role_of(message)
 
 
-def _message_losses(before: Message, after: Message, *, is_joined: bool) -> Iterator[str]:
+def _joined(message: Message, candidates: Sequence[Message], more_calls: Sequence[Message]) -> Message | None:
+    """The candidates that may have parts of the message, as one message; None if they have nothing of it."""
+    if is_result(message):
+        return next((each for each in candidates if is_result(each) and _is_same_result(message, each)), None)
+    for same in (
+        [each for each in candidates if _side(each) == _side(message)],
+        [each for each in candidates if not is_result(each)],
+    ):
+        keys = {key: value for each in reversed(same) for key, value in each.items()}
+        calls = [call for each in (*same, *more_calls) for call in each.get("tool_calls") or ()]
+        joined = {**keys, "content": [part for each in same for part in _content_parts(each)], "tool_calls": calls}
+        has_text = text_of(message) and text_of(message) in text_of(joined)
+        has_part = any(part in joined["content"] for part in _content_parts(message))
+        if has_text or has_part or any(call in _calls(joined) for call in _calls(message)):
+            return joined
+    return None
+
+
+def _is_same_result(message: Message, other: Message) -> bool:
+    return result_id(message) == result_id(other) or text_of(message) == text_of(other)
+
+
+def _content_parts(message: Message) -> list[Any]:
+    content = message.get("content")
+    return (
+        list(content) if isinstance(content, (list, tuple)) else [{"type": "text", "text": content}] if content else []
+    )
+
+
+def _calls(message: Message) -> list[tuple[str, Any]]:
+    """The name and the arguments of each call."""
+    return list(zip(call_names(message), map(argument_object, call_arguments(message)), strict=True))
+
+
+def _message_losses(before: Message, after: Message) -> Iterator[str]:
+    """What a message has and the one that was written for it does not, however they spell what both have."""
+    if role_of(before) != role_of(after) and _side(before) != "tool":
+        yield "role"
+    if parts := [type_of(part) for part in _media(before) if part not in _media(after)]:
+        yield f"content ({', '.join(parts)})"
+    if text_of(before) not in text_of(after):
+        yield "content"
+    if any(call not in _calls(after) for call in _calls(before)):
+        yield "tool_calls"
+    elif before.get("tool_calls") and not set(call_ids(before)) <= set(call_ids(after)):
+        yield "tool_calls (id)"
+    if before.get("tool_call_id") and result_id(before) != result_id(after):
+        yield "tool_call_id"
+    if before.get("name") and not is_result(before) and before["name"] != after.get("name"):
+        yield "name"
     for key, value in before.items():
-        if key in FORMAT_KEYS or value is None or value == after.get(key):
-            continue
-        if key != "content":
+        is_moved = key in _MOVED_TEXTS and _has_text(after, value)
+        if key not in FORMAT_KEYS | _COMPARED_KEYS and value and value != after.get(key) and not is_moved:
             yield key
-        elif parts := _lost_parts(value, after.get("content")):
-            yield f"content ({', '.join(parts)})"
-        elif not is_joined:
-            yield key
-    if lost_keys := sorted(key for key in FORMAT_KEYS if key in before and key not in after):
-        names = dict.fromkeys(name for key in lost_keys for name in _detail_names(key, before[key]))
-        yield f"details of the original format: {', '.join(names)}"
+    details = [name for key in sorted(FORMAT_KEYS & before.keys() - after.keys()) for name in _details(before, key)]
+    if details:
+        yield f"details of the original format: {', '.join(dict.fromkeys(details))}"
 
 
-def _lost_parts(before: Any, after: Any) -> list[str]:
-    """The types of the content parts, other than texts, that were not written."""
-    parts = [part for part in before if isinstance(part, Mapping)] if isinstance(before, (list, tuple)) else []
-    written = list(after) if isinstance(after, (list, tuple)) else []
-    return [str(part.get("type")) for part in parts if part.get("type") != "text" and part not in written]
+def _media(message: Message) -> list[Mapping[str, Any]]:
+    """The content parts that are not texts."""
+    parts = (part for part in _content_parts(message) if isinstance(part, Mapping))
+    return [part for part in parts if type_of(part) != "text"]
 
 
-def _detail_names(key: str, stored: Any) -> list[str]:
-    """The types of the blocks or items, or the fields, that a chat message cannot express; the key if there are none."""
-    if not isinstance(stored, (Mapping, list)):
-        return [key]
+def _has_text(value: Any, text: Any) -> bool:
+    """Whether a text stands anywhere in a JSON value."""
+    if isinstance(value, Mapping):
+        return any(_has_text(inner, text) for inner in value.values())
+    return any(_has_text(inner, text) for inner in value) if isinstance(value, (list, tuple)) else bool(value == text)
+
+
+def _details(message: Message, key: str) -> Iterator[str]:
+    """The types of the blocks or items, and the fields, that a chat message cannot express."""
+    stored = message[key]
     if key == FIELDS_KEY:
-        return list(stored)
-    marks = stored.get("marks", ()) if isinstance(stored, Mapping) else stored
-    blocks = [mark.get("item", mark) for mark in marks if isinstance(mark, Mapping)]
-    names = [str(block["type"]) for block in blocks if "type" in block and str(block["type"]) not in _CHAT_BLOCKS]
-    names += [name for block in blocks if block.get("type") == "text" for name in block if name not in _TEXT_KEYS]
-    for mark in marks:
-        names += _changed_fields(mark.get("patch") if isinstance(mark, Mapping) else None)
-    if isinstance(stored, Mapping):
-        names += [name for part in stored.get("parts") or () for name in part if name not in _CHAT_PARTS]
-        names += list(_changed_fields(stored))
-    return names or [key]
+        yield from stored
+    elif key == BLOCKS_KEY:
+        for block in stored:
+            kind = type_of(block)
+            yield from (
+                (name for name, value in block.items() if value and name not in _BLOCK_FIELDS[kind])
+                if kind in _BLOCK_FIELDS
+                else [kind]
+            )
+    elif key == PATCH_KEY:
+        yield from _changed_fields(stored, text_of(message))
+    elif key == ITEMS_KEY:
+        for mark in stored["marks"]:
+            yield from (
+                [type_of(mark["item"])] if "item" in mark else _changed_fields(mark.get("patch"), text_of(message))
+            )
+    elif key == GEMINI_KEY:
+        yield from (name for name in stored.get("fields", {}) if name != "role")
+        media = frozenset[str]() if role_of(message) == "assistant" else _MEDIA_PARTS
+        for part in stored.get("parts", ()):
+            yield from part.keys() - _CALL_PARTS - media - {"text"}
+            calls = [part[key] for key in part.keys() & _CALL_PARTS if isinstance(part[key], Mapping)]
+            yield from (name for call in calls for name in call.keys() - _CALL_FIELDS)
 
 
-def _changed_fields(patch: Any) -> Iterator[str]:
-    """The names of the fields that a patch adds or changes."""
+def _changed_fields(patch: Any, text: str) -> Iterator[str]:
+    """The names of the fields to which a patch gives a value other than the text of the message."""
     if isinstance(patch, Mapping):
         for name, change in (patch.get("in") or {}).items():
-            inner = list(_changed_fields(change))
-            yield from inner or [name]
+            if "=" not in change:
+                yield from _changed_fields(change, text)
+            elif change["="] and change["="] != text and name != "type":
+                yield name
         for _, change in patch.get("at") or ():
-            yield from _changed_fields(change)
+            yield from _changed_fields(change, text)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minutebook.record.message import Message, call_ids, is_result
+from minutebook.wire.anthropic import FILE_NAME
 
 
 def assistant(
@@ -24,10 +25,10 @@ def call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
 
 
 def result(call_id: Any, content: Any, *, is_error: bool = False) -> dict[str, Any]:
-    """A tool result. Content that is neither a text nor a list of texts and images is written as JSON."""
+    """A tool result. Content that is neither a text nor a list of texts, images and files is written as JSON."""
     is_content = isinstance(content, str) or (
         isinstance(content, list)
-        and all(isinstance(part, dict) and part.get("type") in {"text", "image_url"} for part in content)
+        and all(isinstance(part, dict) and part.get("type") in {"text", "image_url", "file"} for part in content)
     )
     message = {"role": "tool", "tool_call_id": _id(call_id), "content": content if is_content else json_text(content)}
     return {**message, "is_error": True} if is_error else message
@@ -80,14 +81,23 @@ def system(text: str) -> dict[str, Any]:
     return {"role": "system", "content": text}
 
 
-def image(media_type: str, data: str) -> dict[str, Any]:
-    """A content part with an image. `data` is base64."""
-    return image_at(f"data:{media_type};base64,{data}")
-
-
 def image_at(url: str) -> dict[str, Any]:
     """A content part with an image. `url` may be a data URL."""
     return {"type": "image_url", "image_url": {"url": url}}
+
+
+def media(media_type: str, url: str, name: Any = None) -> dict[str, Any] | None:
+    """A content part with an image, or with a file if `url` is a data URL; None if chat messages have none for it."""
+    if media_type.startswith("image/"):
+        return image_at(url)
+    if not url.startswith("data:") or not media_type.startswith(("application/pdf", "text/")):
+        return None
+    return {"type": "file", "file": {"filename": str(name or FILE_NAME), "file_data": url}}
+
+
+def media_data(media_type: str, data: str, name: Any = None) -> dict[str, Any] | None:
+    """Like `media`. `data` is base64."""
+    return media(media_type, f"data:{media_type};base64,{data}", name)
 
 
 def content_of(parts: Sequence[dict[str, Any]], separator: str = "\n") -> str | list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from minutebook.formats.conversation import Format, SourceConversation, SourceMe
 from minutebook.formats.losses import losses
 from minutebook.formats.messages import with_call_ids
 from minutebook.formats.requests.chat import messages_of
+from minutebook.formats.requests.settings import converted_settings
 from minutebook.formats.source import Source
 from minutebook.formats.value_errors import MALFORMED, problem_of, shape_test, skip_malformed
 from minutebook.record.message import Message
@@ -268,10 +269,13 @@ def convert(conversation: SourceConversation, format: str) -> Converted:  # noqa
     items = [replace(item, message=message) for item, message in zip(conversation.items, messages, strict=True)]
     try:
         facts: dict[str, Any] = {} if conversation.format == target.name else {"data": {}, "original": None}
+        settings, expressed = converted_settings(conversation.data, conversation.format, target.name)
         value = write(replace(conversation, items=items, **facts))
+        if settings:
+            value = {**value, **settings}
     except MALFORMED as error:
         raise InvalidMessage("", f"cannot be written as {target.name}: {problem_of(error)}") from error
-    return Converted(value, (*losses(conversation, value, _read_back(value, target)), *new_ids))
+    return Converted(value, (*losses(conversation, value, _read_back(value, target), expressed), *new_ids))
 
 
 def with_messages(conversation: SourceConversation, items: Sequence[SourceMessage]) -> Any:

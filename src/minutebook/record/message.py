@@ -227,6 +227,15 @@ def call_names(message: Message) -> list[str]:
     return [str(function_call.get("name") or "")] if isinstance(function_call, Mapping) else []
 
 
+def call_arguments(message: Message) -> list[Any]:
+    """The arguments of the message's calls as they are, in the order of `call_ids`. Those of a custom tool are its input."""
+    calls = message.get("tool_calls")
+    if calls:
+        return [_call_arguments(call) for call in calls]
+    function_call = message.get("function_call")
+    return [function_call.get("arguments")] if isinstance(function_call, Mapping) else []
+
+
 def text_of(message: Message) -> str:
     """The text of the message's content. The texts of parts are joined by newlines; parts without text are ignored."""
     content = message.get("content")
@@ -245,6 +254,11 @@ def _id_or_missing(value: object) -> str:
 def _tool_name(call: Mapping[str, Any]) -> str:
     function = call.get("function") or call.get("custom")
     return str(function.get("name") or "") if isinstance(function, Mapping) else ""
+
+
+def _call_arguments(call: Mapping[str, Any]) -> Any:
+    function = call.get("function") or call.get("custom")
+    return function.get("arguments", function.get("input")) if isinstance(function, Mapping) else None
 
 
 def leading_system_count(messages: Sequence[Message]) -> int:

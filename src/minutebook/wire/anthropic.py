@@ -254,11 +254,11 @@ def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
         "type": "tool_use",
         "id": call["id"],
         "name": function.get("name", ""),
-        "input": _arguments(function.get("arguments", function.get("input"))),
+        "input": argument_object(function.get("arguments", function.get("input"))),
     }
 
 
-def _arguments(arguments: Any) -> dict[str, Any]:
+def argument_object(arguments: Any) -> dict[str, Any]:
     """The arguments as an object. Arguments that are not a JSON object are wrapped in one, so that they are not lost."""
     if arguments is None or arguments == "":
         return {}

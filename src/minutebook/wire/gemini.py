@@ -11,9 +11,21 @@ from hashlib import sha256
 from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
-from minutebook.record.message import Message, is_result, is_system, leading_system_count, plain_copy, role_of, text_of
+from minutebook.record.message import (
+    Message,
+    call_arguments,
+    call_ids,
+    call_names,
+    is_result,
+    is_system,
+    leading_system_count,
+    plain_copy,
+    result_id,
+    role_of,
+    text_of,
+)
 from minutebook.record.parts import placeholder_part
-from minutebook.wire.anthropic import FILE_NAME
+from minutebook.wire.anthropic import FILE_NAME, argument_object
 
 GEMINI_KEY: Final = "gemini_content"
 """Message key for an object with the original content: `parts`, the digest `of` the message when they were stored,
@@ -59,16 +71,13 @@ def messages_to_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
     omitted_ids: set[str] = set()
     for message in messages[leading_system_count(messages) :]:
         stored = message.get(GEMINI_KEY) or {}
-        tool_names |= {
-            str(call.get("id")): str((call.get("function") or {}).get("name") or "")
-            for call in message.get("tool_calls") or ()
-        }
+        tool_names |= dict(zip(call_ids(message), call_names(message), strict=True))
         parts = _parts(message, tool_names)
         written_calls = [call for part in parts if (call := _field(part, "functionCall")) is not None]
-        for call, written in zip(message.get("tool_calls") or (), written_calls, strict=False):
+        for call_id, written in zip(call_ids(message), written_calls, strict=False):
             if not written.get("id"):  # its response must not have one either
-                omitted_ids.add(str(call.get("id")))
-        if is_result(message) and message.get("tool_call_id") in omitted_ids:
+                omitted_ids.add(call_id)
+        if is_result(message) and result_id(message) in omitted_ids:
             (_field(parts[0], "functionResponse") or {}).pop("id", None)
         role = "model" if role_of(message) == "assistant" else "user"
         # The responses of one turn are one content. A repair may have added, moved or removed a neighbour.
@@ -229,7 +238,7 @@ def _parts(message: Message, tool_names: Mapping[str, str]) -> list[dict[str, An
 def _derived_parts(message: Message, tool_names: Mapping[str, str]) -> list[dict[str, Any]]:
     """The parts built from the message alone, without `GEMINI_KEY`."""
     if is_result(message):
-        call_id = str(message.get("tool_call_id") or "")
+        call_id = result_id(message)
         name = message.get("name") or tool_names.get(call_id, "")
         response = {"name": name, "response": {"output": text_of(message)}}
         return [{"functionResponse": {"id": call_id, **response} if call_id else response}]
@@ -237,19 +246,14 @@ def _derived_parts(message: Message, tool_names: Mapping[str, str]) -> list[dict
     content_parts = [{"text": content}] if isinstance(content, str) and content else []
     if isinstance(content, (list, tuple)):
         content_parts = [_gemini_part(part) for part in content if isinstance(part, Mapping)]
-    calls = [_function_call(call) for call in message.get("tool_calls") or ()]
-    return content_parts + calls or [{"text": text_of(message) if not is_system(message) else ""}]
+    calls = list(map(_function_call, call_ids(message), call_names(message), call_arguments(message)))
+    text = "" if is_system(message) else text_of(message) or str(message.get("refusal") or "")
+    return content_parts + calls or [{"text": text}]
 
 
-def _function_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function") or call.get("custom") or {}
-    try:
-        arguments = json.loads(function.get("arguments") or "{}")
-    except (ValueError, RecursionError):
-        arguments = {"arguments": function.get("arguments")}
-    args = arguments if isinstance(arguments, dict) else {"value": arguments}
-    function_call = {"name": function.get("name"), "args": args}
-    return {"functionCall": {"id": call["id"], **function_call} if call.get("id") else function_call}
+def _function_call(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+    function_call = {"name": name, "args": argument_object(arguments)}
+    return {"functionCall": {"id": call_id, **function_call} if call_id else function_call}
 
 
 def _gemini_part(part: Mapping[str, Any]) -> dict[str, Any]:

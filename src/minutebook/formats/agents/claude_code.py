@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, time_of
+from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
 from minutebook.formats.source import Source
 from minutebook.formats.value_errors import shape_test, skip_malformed, skip_unknown_role
 from minutebook.record.fold import Fold
@@ -35,6 +35,7 @@ _OTHER_TYPES: Final = frozenset(
     }
     | {"agent-name", "agent-setting", "last-prompt", "permission-mode", "mode", "pr-link", "tag", "worktree-state"}
     | {"content-replacement", "attribution-snapshot", "agent-color", "speculation-accept"}
+    | {"result", "stream_event", "rate_limit_event"}  # in the output of `claude -p --output-format stream-json`
 )
 
 
@@ -54,47 +55,73 @@ class _Line:
     data: Mapping[str, Any]
     place: str
     """Where the line is in the file, for error messages."""
+    parent: str
+    """The id of the line before it in its conversation; empty if there is none."""
     blocks: list[Any] = field(default_factory=list)
     """The content blocks of an assistant message, those of its later lines included."""
     usage: Mapping[str, Any] | None = None
 
     @property
-    def parent(self) -> str | None:
-        return self.data.get("parentUuid") or self.data.get("logicalParentUuid")
+    def id(self) -> str:
+        return str(self.data.get("uuid"))
 
 
 def read(source: Source) -> Iterator[SourceConversation]:
-    groups: dict[str, list[_Line]] = {}
-    agents: dict[str, str] = {}
-    title = session = None
+    groups: dict[tuple[str, str], list[_Line]] = {}
+    group_of: dict[str, tuple[str, str]] = {}
+    titles: dict[str, Any] = {}
+    seen: dict[str, Mapping[str, Any]] = {}
     for value in source.values():
         if not matches(value.data):
             source.skip(value.place, "is not a line of a Claude Code session")
             continue
-        line = _Line(value.data, value.place)
-        if line.data["type"] in _MESSAGE_TYPES and line.data["message"].get("role") != line.data["type"]:
-            skip_unknown_role(source, value.place, line.data["message"].get("role"))
+        data = _with_message(value.data)
+        if data["type"] in _MESSAGE_TYPES and data["message"].get("role") != data["type"]:
+            skip_unknown_role(source, value.place, data["message"].get("role"))
             continue
-        session = session or line.data.get("sessionId")
-        title = line.data.get("summary") or line.data.get("customTitle") or line.data.get("aiTitle") or title
-        if "uuid" in line.data:
-            groups.setdefault(_agent_of(line, agents), []).append(line)
-    for agent, lines in groups.items():
+        session, agent = _group_of(data, group_of)
+        if title := data.get("summary") or data.get("customTitle") or data.get("aiTitle"):
+            titles[group_of.get(str(data.get("leafUuid")), (session,))[0]] = title
+        if data["type"] in _MESSAGE_TYPES and "uuid" not in data:
+            source.skip(value.place, "is a message without a uuid")
+        elif (earlier := seen.get(str(data.get("uuid")))) is not None:
+            if earlier.get("message") != data.get("message"):
+                source.skip(value.place, "has the id of an earlier line, but another message")
+        elif "uuid" in data:
+            seen[str(data["uuid"])] = data
+            lines = groups.setdefault((session, agent), [])
+            parent = data.get("parentUuid") or data.get("logicalParentUuid")
+            if "parentUuid" not in data and lines:  # the lines of stream-json have no parents
+                parent = lines[-1].id
+            lines.append(_Line(data, value.place, str(parent or "")))
+            group_of[str(data["uuid"])] = (session, agent)
+    for (session, agent), lines in groups.items():
         name = session or source.stem
-        for conversation in _conversations(
-            source, lines, f"{name}.{agent}" if agent else name, None if agent else title
-        ):
+        title = None if agent else titles.get(session, titles.get(""))
+        for conversation in _conversations(source, lines, f"{name}.{agent}" if agent else name, title):
             yield replace(conversation, is_id_derived=not session)
 
 
-def _agent_of(line: _Line, agents: dict[str, str]) -> str:
-    """The id of the line's subagent, which is also added to `agents` by the id of the line; empty for the main conversation."""
-    if not line.data.get("isSidechain") and not line.data.get("agentId"):
-        return ""
-    parent = line.data.get("parentUuid")
-    agent = str(line.data.get("agentId") or agents.get(str(parent)) or str(line.data.get("uuid"))[:8])
-    agents[str(line.data.get("uuid"))] = agent
-    return agent
+def _with_message(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The line. A prompt that the user typed while the agent worked is recorded as an attachment: it becomes a message."""
+    attachment: Any = line.get("attachment")
+    if not has_keys(attachment, "type", "prompt") or attachment["type"] != "queued_command":
+        return line
+    return {**line, "type": "user", "message": {"role": "user", "content": attachment["prompt"]}}
+
+
+def _group_of(line: Mapping[str, Any], group_of: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+    """The ids of the line's session and subagent. The second one is empty for the main conversation.
+
+    A session that was resumed may contain lines of the earlier one, before its own: they have the id of the earlier one.
+    """
+    parent = str(line.get("parentUuid") or line.get("logicalParentUuid"))
+    parent_session, parent_agent = group_of.get(parent, ("", ""))
+    session = parent_session or str(line.get("sessionId") or line.get("session_id") or "")
+    if not line.get("isSidechain") and not line.get("agentId") and not line.get("parent_tool_use_id"):
+        return session, ""
+    own_agent = line.get("agentId") or line.get("parent_tool_use_id")
+    return session, str(own_agent or parent_agent or str(line.get("uuid"))[:8])
 
 
 def _conversations(
@@ -102,18 +129,18 @@ def _conversations(
 ) -> Iterator[SourceConversation]:
     current = _current_path(lines)
     path = [line for line in lines if id(line) in current]
-    former_ids = tuple(f"{name}.{line.data.get('uuid')}" for line in reversed(path))
+    former_ids = tuple(f"{name}.{line.id}" for line in reversed(path))
     yield replace(_conversation(source, path, name, title), former_ids=former_ids)
     abandoned_lines = [line for line in lines if id(line) not in current]
-    by_id = {str(line.data.get("uuid")): line for line in lines}
+    by_id = {line.id: line for line in lines}
     branches: dict[str, list[_Line]] = {}
     root_of: dict[str, str] = {}
     for line in abandoned_lines:
-        root = root_of.get(str(line.parent), str(line.data.get("uuid")))
-        root_of[str(line.data.get("uuid"))] = root
+        root = root_of.get(line.parent, line.id)
+        root_of[line.id] = root
         branches.setdefault(root, []).append(line)
     for root, branch in branches.items():
-        parent = by_id.get(str(branch[0].parent))
+        parent = by_id.get(branch[0].parent)
         shared = lines[: lines.index(parent) + 1] if parent is not None else []
         path = [line for line in shared if id(line) in current] + branch
         yield replace(_conversation(source, path, f"{name}.{root}", title), branch_of=name)
@@ -124,15 +151,15 @@ def _current_path(lines: Sequence[_Line]) -> set[int]:
 
     They are the last line, its ancestors, the other lines of their messages, and the results of their calls.
     """
-    by_id = {str(line.data.get("uuid")): line for line in lines}
+    by_id = {line.id: line for line in lines}
     path: set[int] = set()
     line: _Line | None = lines[-1] if lines else None
     while line is not None and id(line) not in path:
         path.add(id(line))
-        line = by_id.get(str(line.parent))
+        line = by_id.get(line.parent)
     messages = {message_id for line in lines if id(line) in path and (message_id := _message_id(line)) is not None}
     for line in lines:  # parallel calls: each result has its own call's line as parent
-        if _message_id(line) in messages or (_is_result(line) and id(by_id.get(str(line.parent))) in path):
+        if _message_id(line) in messages or (_is_result(line) and id(by_id.get(line.parent)) in path):
             path.add(id(line))
     return path
 
@@ -187,7 +214,7 @@ def _merged_lines(lines: Sequence[_Line]) -> list[_Line]:
         if message_id is None:
             merged.append(line)
             continue
-        merged_line = line_of_message.setdefault(message_id, _Line(line.data, line.place))
+        merged_line = line_of_message.setdefault(message_id, _Line(line.data, line.place, line.parent))
         if not merged_line.blocks:
             merged.append(merged_line)
         content = message.get("content")

@@ -14,7 +14,7 @@ from minutebook.formats.conversation import (
     read_items,
     time_of,
 )
-from minutebook.formats.messages import assistant, call, image_at, json_text, result, user
+from minutebook.formats.messages import assistant, call, json_text, media, result, user
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import known_parts, shape_test, skip_unknown_role
 
@@ -102,9 +102,8 @@ def _user_content(parts: list[Mapping[str, Any]]) -> Any:
 
 
 def _file(part: Mapping[str, Any]) -> dict[str, Any]:
-    if str(part.get("mime")).startswith("image/"):
-        return image_at(str(part.get("url")))
-    return {"type": "text", "text": json_text({key: part.get(key) for key in ("filename", "mime", "url")})}
+    file = media(str(part.get("mime")), str(part.get("url")), part.get("filename"))
+    return file or {"type": "text", "text": json_text({key: part.get(key) for key in ("filename", "mime", "url")})}
 
 
 def _usage(tokens: Any) -> dict[str, Any] | None:

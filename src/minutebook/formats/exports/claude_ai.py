@@ -123,4 +123,10 @@ def _result_text(content: Any) -> str:
     return json_text(content if content is not None else "")
 
 
-FORMAT: Final = Format(name="claude-ai", title="Claude.ai data export (conversations.json)", matches=matches, read=read)
+FORMAT: Final = Format(
+    name="claude-ai",
+    title="Claude.ai data export (conversations.json)",
+    matches=matches,
+    read=read,
+    provider="anthropic",
+)

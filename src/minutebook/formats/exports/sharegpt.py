@@ -18,7 +18,16 @@ from minutebook.formats.messages import assistant, call, json_text, result, syst
 from minutebook.formats.requests.chat import fact_fields, without_messages
 from minutebook.formats.source import Source
 from minutebook.formats.value_errors import shape_test, skip_unknown_role
-from minutebook.record.message import Message, call_ids, call_names, is_result, result_id, role_of, text_of
+from minutebook.record.message import (
+    Message,
+    call_arguments,
+    call_ids,
+    call_names,
+    is_result,
+    result_id,
+    role_of,
+    text_of,
+)
 
 _USER: Final = frozenset({"human", "user"})
 _ASSISTANT: Final = frozenset({"gpt", "assistant", "chatgpt", "bing", "bard", "model"})
@@ -105,18 +114,17 @@ def _turns(messages: Iterable[Message]) -> Iterator[dict[str, str]]:
             yield from (turn for _, turn in open_calls)
             open_calls = list(_calls(message))
         if text or role != "assistant":
-            speaker = {"assistant": "gpt", "user": "human", "tool": "observation"}.get(role, "system")
+            speaker = {"assistant": "gpt", "user": "human", "tool": "observation", "function": "observation"}.get(
+                role, "system"
+            )
             yield {"from": speaker, "value": text}
     yield from (turn for _, turn in open_calls)
 
 
 def _calls(message: Message) -> Iterator[tuple[str, dict[str, str]]]:
     """The id and the turn of each call."""
-    for call_id, tool_call, name in zip(
-        call_ids(message), message.get("tool_calls") or (), call_names(message), strict=False
-    ):
-        arguments = (tool_call.get("function") or {}).get("arguments", "")
-        yield call_id, {"from": "function_call", "value": json_text({"name": name, "arguments": arguments})}
+    for call_id, name, arguments in zip(call_ids(message), call_names(message), call_arguments(message), strict=True):
+        yield call_id, {"from": "function_call", "value": json_text({"name": name, "arguments": arguments or ""})}
 
 
 FORMAT: Final = Format(

@@ -14,12 +14,20 @@ from minutebook.formats.conversation import (
     read_each,
     read_items,
 )
-from minutebook.formats.messages import assistant, call, image, image_at, result, system, user
+from minutebook.formats.messages import assistant, call, media, media_data, result, system, user
 from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of, without_messages
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import shape_test, skip_unknown_role
-from minutebook.record.message import FUNCTION_ID_PREFIX, Message, role_of
-from minutebook.wire.anthropic import to_anthropic
+from minutebook.record.message import (
+    FUNCTION_ID_PREFIX,
+    Message,
+    call_arguments,
+    call_ids,
+    call_names,
+    result_id,
+    role_of,
+)
+from minutebook.wire.anthropic import argument_object
 
 _TYPES: Final = frozenset({"human", "ai", "system", "tool", "function", "chat", "AIMessageChunk", "HumanMessageChunk"})
 _CLASSES: Final = {
@@ -142,14 +150,15 @@ def _reasoning(part: Mapping[str, Any]) -> str:
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The part as a part of a chat message. Images have several forms."""
+    """The part as a part of a chat message. Images and files have several forms."""
     original = part.get("source")
     source: Mapping[str, Any] = original if isinstance(original, Mapping) else part
-    data = source.get("base64", source.get("data"))
-    if part.get("type") != "image" or not (data or source.get("url")):
+    data, url = source.get("base64", source.get("data")), source.get("url")
+    if part.get("type") not in {"image", "file", "document"} or not (data or url):
         return dict(part)
-    media_type = str(source.get("mime_type", source.get("media_type")))
-    return image(media_type, str(data)) if data else image_at(str(source["url"]))
+    media_type = str(source.get("mime_type", source.get("media_type", part["type"] + "/")))
+    name = part.get("filename", part.get("title"))
+    return (media_data(media_type, str(data), name) if data else media(media_type, str(url), name)) or dict(part)
 
 
 def write(conversation: SourceConversation) -> Any:
@@ -161,20 +170,16 @@ def write(conversation: SourceConversation) -> Any:
             messages.append(item.original)
             continue
         role, content = role_of(message), message.get("content") or ""
-        kind = {"assistant": "ai", "user": "human", "tool": "tool"}.get(role, "system")
+        kind = {"assistant": "ai", "user": "human", "tool": "tool", "function": "tool"}.get(role, "system")
         data: dict[str, Any] = {"content": content, "type": kind}
         if name := message.get("name"):
             data["name"] = name
-        if message.get("tool_calls"):
-            blocks = to_anthropic([message]).messages[0]["content"]
-            data["tool_calls"] = [
-                {"name": block["name"], "args": block["input"], "id": block["id"], "type": "tool_call"}
-                for block in blocks
-                if block["type"] == "tool_use"
-            ]
+        calls = zip(call_ids(message), call_names(message), map(argument_object, call_arguments(message)), strict=True)
+        if tool_calls := [{"name": name, "args": args, "id": id_, "type": "tool_call"} for id_, name, args in calls]:
+            data["tool_calls"] = tool_calls
         if kind == "tool":
             data |= {
-                "tool_call_id": message.get("tool_call_id"),
+                "tool_call_id": result_id(message),
                 "status": "error" if message.get("is_error") else "success",
             }
         messages.append({"type": kind, "data": data})

@@ -14,7 +14,7 @@ from minutebook.formats.conversation import (
     read_items,
     time_of,
 )
-from minutebook.formats.messages import assistant, call, image, json_text, result, system, user
+from minutebook.formats.messages import assistant, call, json_text, media_data, result, system, user
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import known_parts, shape_test
 from minutebook.record.message import Message
@@ -112,9 +112,11 @@ def _user_part(item: Any) -> dict[str, Any]:
         return {"type": "text", "text": item}
     if has_keys(item, "kind") and item["kind"] == "image-url":
         return {"type": "image_url", "image_url": {"url": str(item.get("url"))}}
-    if has_keys(item, "kind", "data") and item["kind"] == "binary" and str(item.get("media_type")).startswith("image/"):
-        return image(str(item["media_type"]), str(item["data"]).replace("-", "+").replace("_", "/"))  # URL-safe base64
-    return {"type": "text", "text": json_text(item)}
+    file = None
+    if has_keys(item, "kind", "data", "media_type") and item["kind"] == "binary":
+        data = str(item["data"]).replace("-", "+").replace("_", "/")  # URL-safe base64
+        file = media_data(str(item["media_type"]), data, item.get("identifier"))
+    return file or {"type": "text", "text": json_text(item)}
 
 
 FORMAT: Final = Format(name="pydantic-ai", title="pydantic-ai messages (JSON)", matches=matches, read=read)

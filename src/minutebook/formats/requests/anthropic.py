@@ -15,7 +15,14 @@ from minutebook.formats.conversation import (
     list_places,
     read_each,
 )
-from minutebook.formats.requests.chat import fact_fields, facts_of, messages_of, read_message_stream, without_messages
+from minutebook.formats.requests.chat import (
+    ANTHROPIC_KEYS,
+    fact_fields,
+    facts_of,
+    messages_of,
+    read_message_stream,
+    without_messages,
+)
 from minutebook.formats.source import Source
 from minutebook.formats.value_errors import shape_test
 from minutebook.record.message import Message, leading_system_count, text_of
@@ -30,7 +37,7 @@ _CHAT_PARTS: Final = frozenset(
 _FOREIGN_KEYS: Final = frozenset({"tool_calls", "parts", "toolInvocations"})
 """Keys of messages of other APIs."""
 _EVIDENCE: Final = frozenset(
-    {"system", "stop_sequences", "anthropic_version", "anthropic_beta", "mcp_servers", "context_management", "thinking"}
+    {*ANTHROPIC_KEYS, "thinking"}
     | {"params", "input_schema", "stop_reason", "stop_sequence", "cache_control", "top_k", "output_config"}
 )
 _CHAT_KEYS: Final = FORMAT_KEYS | {"role", "content", "tool_calls", "tool_call_id", "is_error"}
@@ -80,7 +87,8 @@ def _is_readable(value: Any) -> bool:
 def _is_request(value: Mapping[str, Any]) -> bool:
     body = value.get("params", value)
     is_claude = "claude" in str(body.get("model") or "")
-    return is_claude or "system" in body or "anthropic_version" in body or "params" in value
+    has_own_tools = any(has_keys(tool, "input_schema") for tool in body.get("tools") or ())
+    return is_claude or has_own_tools or "params" in value or bool(body.keys() & ANTHROPIC_KEYS)
 
 
 def _response_of(value: Any) -> Any:

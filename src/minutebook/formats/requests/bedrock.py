@@ -141,6 +141,10 @@ def _result_block(block: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(image, Mapping) and isinstance((image.get("source") or {}).get("bytes"), str):
         source = {"type": "base64", "media_type": f"image/{image.get('format')}", "data": image["source"]["bytes"]}
         return {"type": "image", "source": source}
+    document = block.get("document")
+    if isinstance(document, Mapping) and document.get("format") == "pdf" and "bytes" in (document.get("source") or {}):
+        source = {"type": "base64", "media_type": "application/pdf", "data": document["source"]["bytes"]}
+        return {"type": "document", "source": source, "title": document.get("name")}
     return {"type": "text", "text": json_text(plain_copy(block.get("json", block)))}
 
 

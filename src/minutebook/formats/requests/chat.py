@@ -28,9 +28,12 @@ _FOREIGN_PARTS: Final = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "mcp_tool_use", "image", "document"}
 )
 """Types of parts that Anthropic's API has."""
-_FOREIGN_KEYS: Final = frozenset(
+ANTHROPIC_KEYS: Final = frozenset(
     {"system", "stop_sequences", "anthropic_version", "anthropic_beta", "mcp_servers", "context_management"}
-    | {"contents", "systemInstruction", "system_instruction", "generationConfig", "max_output_tokens"}
+)
+"""Keys of requests to Anthropic's API that chat completions do not have."""
+_FOREIGN_KEYS: Final = ANTHROPIC_KEYS | frozenset(
+    {"contents", "systemInstruction", "system_instruction", "generationConfig", "max_output_tokens"}
 )
 """Keys of requests to other APIs. Reading such a request as chat would leave out what they say."""
 _EVIDENCE: Final = frozenset(

@@ -14,7 +14,7 @@ from minutebook.formats.conversation import (
     read_items,
     time_of,
 )
-from minutebook.formats.messages import assistant, call, image, image_at, json_text, result, system, user
+from minutebook.formats.messages import assistant, call, json_text, media, result, system, user
 from minutebook.formats.requests.chat import facts_of, messages_of
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import known_parts, shape_test
@@ -151,9 +151,9 @@ def _user_part(part: Mapping[str, Any]) -> dict[str, Any]:
     if part["type"] == "text":
         return {"type": "text", "text": str(part.get("text") or "")}
     media_type, data = str(part.get("mediaType", part.get("mimeType"))), part.get("data")  # version 4: mimeType, data
-    if part["type"] == "file" and media_type.startswith("image/"):
-        return image(media_type, str(data)) if "url" not in part and data else image_at(str(part.get("url")))
-    return {"type": "text", "text": json_text(dict(part))}
+    url = str(part.get("url", f"data:{media_type};base64,{data}"))
+    file = media(media_type, url, part.get("filename")) if part["type"] == "file" else None
+    return file or {"type": "text", "text": json_text(dict(part))}
 
 
 FORMAT: Final = Format(

@@ -259,6 +259,30 @@ def test_the_heaviest_messages_have_the_cost_of_their_cards_and_what_clearing_sa
     assert earlier[result.card.position] > result.clearing.saved
 
 
+def test_what_clearing_saves_is_only_what_the_views_still_sent():
+    conversation = replayed(40, max_tokens=4_000)
+    rows = heaviest(conversation, 1)
+
+    assert any(row.card.times_changed for row in rows)
+    assert any(row.card.times_sent < row.card.life[-1].last - row.card.life[0].first + 1 for row in rows)
+    assert [row.card.position for row in rows if row.clearing.saved > row.card.cost] == []
+
+
+def test_an_answer_loses_nothing_if_its_request_did_not_send_the_message_whole():
+    source = session(30)
+    line = "the order 0 of the customer was delivered on day 0"
+    source["messages"][-1]["content"] = f"As I said:\n{line}"
+    lost = {}
+    for max_tokens in (2_500, 100_000):
+        conversation = new_conversation("a", source["messages"], model="gpt-4o")
+        replay(conversation, ReplayPolicy(max_tokens=max_tokens))
+        row = next(row for row in heaviest(conversation, 5) if row.card.position == 3)
+        assert len(row.card.uses) == 2
+        lost[max_tokens] = row.clearing.lost_uses
+
+    assert lost == {2_500: 0, 100_000: 1}
+
+
 def test_another_budget_is_measured_by_the_lab_and_shown_at_the_same_request(pages):
     conversation = replayed(20, max_tokens=2_000)
     today = run_policy(conversation, current_choice(conversation))

@@ -64,7 +64,10 @@
     const { marks } = await series();
     const numbers = Object.keys(marks).map(Number).filter((number) => marks[number].includes(mark)).sort((a, b) => a - b);
     const found = direction < 0 ? numbers.filter((number) => number < state.r).pop() : numbers.find((number) => number > state.r);
-    if (found) move(found);
+    if (!found) return;
+    await move(found);
+    const position = document.getElementById("figures").dataset[mark];
+    if (position && state.r === found) rows.jump(Number(position));
   }
 
   page.addEventListener("click", (event) => {

@@ -115,7 +115,7 @@ class Rows {
     if (!chunk) return null;
     if (!chunk.childElementCount) { chunk.scrollIntoView({ block: "start" }); await this.load(chunk); }
     const row = document.getElementById(`m${position}`);
-    row?.scrollIntoView({ block: "center" });
+    (row?.offsetParent ? row : row?.closest(".row"))?.scrollIntoView({ block: "center" });  // a lane can be hidden
     return row;
   }
 }

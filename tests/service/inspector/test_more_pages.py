@@ -35,6 +35,7 @@ from minutebook.service.inspector.share.export import export_html
 from minutebook.service.inspector.source import ListFilter
 from minutebook.service.inspector.sources import database
 from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
+from minutebook.service.inspector.sources.files import FileSource
 from minutebook.service.inspector.web import path_id
 from minutebook.store.loop_thread import run_sync
 from minutebook.testing.contract.samples import entries_of
@@ -356,6 +357,34 @@ def folded_store():
 
     asyncio.run(fill())
     return store, fold
+
+
+def test_the_list_has_the_id_of_a_stored_conversation_and_finds_it():
+    store, _ = folded_store()
+    source = StoreSource(store, ReplayPolicy(), name="a", cache=OpenConversations())
+
+    async def ids(query):
+        return [(item.id, item.source) for item in (await source.list(ListFilter(q=query))).items]
+
+    assert sorted(asyncio.run(ids(""))) == [("order 17", "order 17"), ("order 17 b", "order 17 b")]
+    assert asyncio.run(ids(" order 17 b "))[0] == ("order 17 b", "order 17 b")
+
+
+def test_the_list_has_the_folder_of_a_file_and_finds_it(tmp_path):
+    for project in ("shop", "billing"):
+        (tmp_path / project).mkdir()
+        write_sessions(tmp_path / project / "a.jsonl", session(1))
+    source = FileSource(sorted(tmp_path.glob("*/a.jsonl")), ReplayPolicy())
+    source.start()
+
+    async def places(query):
+        found = await source.list(ListFilter(q=query))
+        while found.is_reading:
+            found = await source.list(ListFilter(q=query))
+        return sorted(item.source for item in found.items)
+
+    assert asyncio.run(places("")) == ["billing/a.jsonl", "shop/a.jsonl"]
+    assert asyncio.run(places("shop")) == ["shop/a.jsonl"]
 
 
 def test_a_fold_is_shown_with_what_it_replaces_and_undone_with_the_token_of_the_page():

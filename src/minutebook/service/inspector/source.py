@@ -32,6 +32,7 @@ class ConversationSummary:
     updated_at: datetime | None = None
     is_live: bool = False
     source: str = ""
+    """Its file, if there are several, or its id in a database."""
     snippet: str = ""
     """Where the search matched."""
     snippet_position: int | None = None

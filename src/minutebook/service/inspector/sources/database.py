@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -180,10 +181,16 @@ class StoreSource:
         found: dict[str, ConversationSummary] = {}
         is_complete = True
         deadline = time.monotonic() + LIST_SECONDS if query.needs_figures else 0.0
+        with suppress(ConversationNotFound):  # the query may be an id
+            summary = await self._summary(await self._header(query.q.strip()), deadline)
+            is_complete = summary.cost is not None or not query.needs_figures
+            if query.matches(summary):
+                found[summary.id] = summary
         try:
             page = await self._store.search(query.q, recipient=self._recipient, limit=100)
         except InvalidQuery as error:  # also while a query is being typed
-            return ConversationList(items=[], total=0, problem=str(error))
+            items = list(found.values())
+            return ConversationList(items=items, total=len(items), problem="" if items else str(error))
         for hit in page.items:
             if hit.conversation not in found and len(found) < PAGE_ROWS:
                 summary = await self._summary(await self._store.header(hit.conversation), deadline)
@@ -235,6 +242,7 @@ class StoreSource:
             sent_tokens=minutes.get("tokens_after"),
             updated_at=header.updated_at,
             is_live=is_live,
+            source=header.id,
         )
 
     async def _summarize(self, header: ConversationHeader) -> None:
@@ -296,7 +304,7 @@ class StoreSource:
             model=self._policy.model or model,
             folds=folds,
             times=[*([None] * header.first), *(entry.created_at for entry in entries)],
-            source=self.name,
+            source=header.id,
             version=header.version,
             origin=None if header.origin is None else (header.origin.conversation, header.origin.position),
             is_replay=not requests,

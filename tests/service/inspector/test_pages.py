@@ -290,3 +290,13 @@ def test_the_series_can_be_read_from_a_request_on(pages):
 
     assert rest["sent"] == whole["sent"][20:]
     assert rest["marks"] == {number: marks for number, marks in whole["marks"].items() if int(number) > 20}
+
+
+def test_two_inspectors_can_be_open_in_one_browser(tmp_path):
+    path = write_sessions(tmp_path / "a.jsonl", session(1))
+    with inspecting(path) as (first, first_path), inspecting(path) as (second, second_path):
+        with httpx2.Client(trust_env=False) as browser:
+            for url, opening in ((first, first_path), (second, second_path)):
+                assert browser.get(f"{url}{opening}").status_code == 303
+
+            assert [browser.get(f"{url}/").status_code for url in (first, second)] == [200, 200]

@@ -163,6 +163,9 @@ class FileSource:
         await asyncio.to_thread(conversation.finished.wait, WAIT_SECONDS)
         return conversation
 
+    async def open_first(self, conversation_id: str) -> InspectedConversation:
+        return await self.open(conversation_id)
+
     def _load(self, conversation_id: str) -> InspectedConversation:
         if conversation_id in self._kept:
             return self._kept[conversation_id]

@@ -90,7 +90,7 @@ class LocalAccess:
 
 
 def cookie_name(request: Request) -> str:
-    """The name of the cookie. Browsers send a cookie to every port of a host, so each inspector has a name of its own."""
+    """The name of the cookie. Browsers send a cookie to every port of a host, so the name has the port."""
     return f"minutebook_inspect_{request.url.port}"
 
 

@@ -271,19 +271,21 @@ class StoreSource:
         return f"{header.version} {header.status.value} {[(item.id, len(str(item.body))) for item in newest]}"
 
     async def open(self, conversation_id: str) -> InspectedConversation:
-        _, loading = await self._loading(conversation_id)
-        return await _replayed(await asyncio.shield(loading))
+        _, loading = await self._start_loading(conversation_id)
+        return await _wait_for_replay(await asyncio.shield(loading))
 
     async def open_first(self, conversation_id: str) -> InspectedConversation:
-        header, loading = await self._loading(conversation_id)
+        header, loading = await self._start_loading(conversation_id)
         if header.length > MAX_LISTED and not loading.done():
             await asyncio.wait([loading], timeout=WAIT_SECONDS)
             if not loading.done():
                 start = await self._store.load(header.id, since=header.first, limit=FIRST_MESSAGES)
                 return self._conversation(header, start, is_replay=False)
-        return await _replayed(await asyncio.shield(loading))
+        return await _wait_for_replay(await asyncio.shield(loading))
 
-    async def _loading(self, conversation_id: str) -> tuple[ConversationHeader, asyncio.Task[InspectedConversation]]:
+    async def _start_loading(
+        self, conversation_id: str
+    ) -> tuple[ConversationHeader, asyncio.Task[InspectedConversation]]:
         """The task that loads a conversation. All requests that need the conversation wait for the same one."""
         header = await self._header(conversation_id)
         folds = await self._folds(conversation_id)
@@ -379,7 +381,7 @@ class StoreSource:
         await self._undo(conversation_id, fold_id)
 
 
-async def _replayed(conversation: InspectedConversation) -> InspectedConversation:
+async def _wait_for_replay(conversation: InspectedConversation) -> InspectedConversation:
     """The conversation, after its replay or a short time."""
     if not conversation.is_complete:
         await asyncio.to_thread(conversation.finished.wait, WAIT_SECONDS)

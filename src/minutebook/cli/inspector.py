@@ -57,8 +57,7 @@ def write_html(selected: FileConversation, path: str, policy: ReplayPolicy, reda
     Raises:
         OSError: the file cannot be written.
     """
-    name = Path(selected.file).name
-    conversation = file_conversation(selected.id or name, name, selected.conversation, policy.model)
+    conversation = file_conversation(selected.id or Path(selected.file).name, selected.conversation, model=policy.model)
     replay(conversation, policy)
     if conversation.failure is not None:
         raise conversation.failure

@@ -83,6 +83,21 @@ def test_keys_move_between_requests_breaks_and_messages(conversation):
     opened.wait_for_request(number)
 
 
+@pytest.mark.parametrize("width", [1600, 400])
+def test_a_move_to_a_cut_shows_the_line_where_the_cache_breaks(conversation, width):
+    opened = conversation(width=width)
+    page = opened.page
+    if width == 400:
+        page.click("[data-lane=sent]")
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    page.wait_for_selector("#m1000", state="attached")
+    opened.press("[")
+    page.wait_for_function(
+        "() => { const box = document.querySelector('.break')?.getBoundingClientRect();"
+        " return box && box.top > document.getElementById('deck').getBoundingClientRect().bottom && box.bottom < innerHeight; }"
+    )
+
+
 def test_a_button_keeps_the_focus_when_it_was_used(conversation):
     opened = conversation()
     opened.page.focus("#go-previous")

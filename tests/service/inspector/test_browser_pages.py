@@ -5,10 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from minutebook import MemoryStore
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, replay
 from minutebook.service.inspector.share.export import export_html
+from minutebook.service.inspector.sources import database
 from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
 from minutebook.service.inspector.web import path_id
+from minutebook.testing.contract.samples import entries_of
 from tests.service.inspector.parts import inspecting, listening_inspector, session, write_sessions
 from tests.service.inspector.test_browser_hostile import PAYLOADS, chat_session
 from tests.service.inspector.test_more_pages import folded_store
@@ -85,6 +88,24 @@ def test_the_policy_of_what_if_can_be_changed_and_copied(opened):
     here.page.wait_for_selector(".compare")
     here.page.click("details.use summary")
     assert "--manager sliding_window:30" in here.page.inner_text("details.use")
+
+
+def test_a_link_to_a_message_of_a_long_conversation_works_while_it_is_loaded(visit, monkeypatch):
+    monkeypatch.setattr(database, "MAX_LISTED", 3)
+    monkeypatch.setattr(database, "FIRST_MESSAGES", 100)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0)
+    store = MemoryStore()
+    messages = session(100, words=3)["messages"]
+    with ThreadPoolExecutor() as threads:  # Playwright has a loop in this one
+        threads.submit(lambda: asyncio.run(store.append("a", entries_of(messages), expected_version=0))).result()
+    source = StoreSource(store, ReplayPolicy(max_tokens=3_000), name="a", cache=OpenConversations())
+    with listening_inspector(source) as (url, first_path):
+        here = visit(url)
+        here.open(f"{url}{first_path}")
+        here.open_conversation(f"{url}/c/a?r=150&m=290")
+        here.wait_for_request(150)
+        here.page.wait_for_selector("#m290:focus")
+        assert here.page.get_attribute("#conversation", "data-total") == "0"
 
 
 def test_a_fold_is_undone_after_a_confirmation(visit, pictures):

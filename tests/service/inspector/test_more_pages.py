@@ -35,6 +35,7 @@ from minutebook.service.inspector.share.export import export_html
 from minutebook.service.inspector.source import ListFilter
 from minutebook.service.inspector.sources import database
 from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
+from minutebook.service.inspector.sources.files import FileSource
 from minutebook.service.inspector.web import path_id
 from minutebook.store.loop_thread import run_sync
 from minutebook.testing.contract.samples import entries_of
@@ -259,6 +260,30 @@ def test_the_heaviest_messages_have_the_cost_of_their_cards_and_what_clearing_sa
     assert earlier[result.card.position] > result.clearing.saved
 
 
+def test_what_clearing_saves_is_only_what_the_views_still_sent():
+    conversation = replayed(40, max_tokens=4_000)
+    rows = heaviest(conversation, 1)
+
+    assert any(row.card.times_changed for row in rows)
+    assert any(row.card.times_sent < row.card.life[-1].last - row.card.life[0].first + 1 for row in rows)
+    assert [row.card.position for row in rows if row.clearing.saved > row.card.cost] == []
+
+
+def test_an_answer_loses_nothing_if_its_request_did_not_send_the_message_whole():
+    source = session(30)
+    line = "the order 0 of the customer was delivered on day 0"
+    source["messages"][-1]["content"] = f"As I said:\n{line}"
+    lost = {}
+    for max_tokens in (2_500, 100_000):
+        conversation = new_conversation("a", source["messages"], model="gpt-4o")
+        replay(conversation, ReplayPolicy(max_tokens=max_tokens))
+        row = next(row for row in heaviest(conversation, 5) if row.card.position == 3)
+        assert len(row.card.uses) == 2
+        lost[max_tokens] = row.clearing.lost_uses
+
+    assert lost == {2_500: 0, 100_000: 1}
+
+
 def test_another_budget_is_measured_by_the_lab_and_shown_at_the_same_request(pages):
     conversation = replayed(20, max_tokens=2_000)
     today = run_policy(conversation, current_choice(conversation))
@@ -332,6 +357,34 @@ def folded_store():
 
     asyncio.run(fill())
     return store, fold
+
+
+def test_the_list_has_the_id_of_a_stored_conversation_and_finds_it():
+    store, _ = folded_store()
+    source = StoreSource(store, ReplayPolicy(), name="a", cache=OpenConversations())
+
+    async def ids(query):
+        return [(item.id, item.source) for item in (await source.list(ListFilter(q=query))).items]
+
+    assert sorted(asyncio.run(ids(""))) == [("order 17", "order 17"), ("order 17 b", "order 17 b")]
+    assert asyncio.run(ids(" order 17 b "))[0] == ("order 17 b", "order 17 b")
+
+
+def test_the_list_has_the_folder_of_a_file_and_finds_it(tmp_path):
+    for project in ("shop", "billing"):
+        (tmp_path / project).mkdir()
+        write_sessions(tmp_path / project / "a.jsonl", session(1))
+    source = FileSource(sorted(tmp_path.glob("*/a.jsonl")), ReplayPolicy())
+    source.start()
+
+    async def places(query):
+        found = await source.list(ListFilter(q=query))
+        while found.is_reading:
+            found = await source.list(ListFilter(q=query))
+        return sorted(item.source for item in found.items)
+
+    assert asyncio.run(places("")) == ["billing/a.jsonl", "shop/a.jsonl"]
+    assert asyncio.run(places("shop")) == ["shop/a.jsonl"]
 
 
 def test_a_fold_is_shown_with_what_it_replaces_and_undone_with_the_token_of_the_page():

@@ -212,6 +212,35 @@ def test_json_differences_code_and_thinking_are_blocks_of_their_own():
     assert head_of(message).calls[0].summary == "a.py  \N{MINUS SIGN}2 +2 lines"
 
 
+@pytest.mark.parametrize(("old", "new"), [("old_string", "new_string"), ("old_str", "new_str"), ("oldText", "newText")])
+def test_a_call_that_replaces_a_text_is_shown_as_a_difference(old, new):
+    arguments = {"path": "a.py", old: "x\ny", new: "x\nz", "replace_all": True}
+    calls = [{"id": "a", "type": "function", "function": {"name": "edit", "arguments": json.dumps(arguments)}}]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+
+    changes, others = blocks_of(message)
+    assert changes.title == "edit a.py"
+    assert [line.classes for line in changes.lines] == ["", "", "del", "add"]
+    assert "replace_all" in others.lines[1].spans[0].text
+    assert head_of(message).calls[0].summary == "a.py  \N{MINUS SIGN}2 +2 lines"
+
+
+def test_a_patch_in_a_call_is_shown_as_a_difference():
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** End Patch"
+    calls = [{"id": "a", "type": "function", "function": {"name": "apply_patch", "arguments": json.dumps({"input": patch})}}]  # fmt: skip
+    (block,) = blocks_of({"role": "assistant", "content": None, "tool_calls": calls})
+
+    assert [line.classes for line in block.lines] == ["", "", "", "del", "add", ""]
+
+
+def test_a_long_path_on_one_line_keeps_its_end():
+    path = "/home/someone/work/projects/application/source/packages/server/handlers/orders.py"
+    calls = [{"id": "a", "type": "function", "function": {"name": "read", "arguments": json.dumps({"path": path})}}]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+
+    assert head_of(message).calls[0].summary == "…/packages/server/handlers/orders.py"
+
+
 def test_terminal_colours_are_classes_and_other_sequences_are_removed():
     (block,) = blocks_of(
         {"role": "tool", "tool_call_id": "a", "content": "\x1b[1;31mred\x1b[0m plain\x1b]0;title\x07\x1b[2J"}
@@ -261,3 +290,13 @@ def test_the_series_can_be_read_from_a_request_on(pages):
 
     assert rest["sent"] == whole["sent"][20:]
     assert rest["marks"] == {number: marks for number, marks in whole["marks"].items() if int(number) > 20}
+
+
+def test_two_inspectors_can_be_open_in_one_browser(tmp_path):
+    path = write_sessions(tmp_path / "a.jsonl", session(1))
+    with inspecting(path) as (first, first_path), inspecting(path) as (second, second_path):
+        with httpx2.Client(trust_env=False) as browser:
+            for url, opening in ((first, first_path), (second, second_path)):
+                assert browser.get(f"{url}{opening}").status_code == 303
+
+            assert [browser.get(f"{url}/").status_code for url in (first, second)] == [200, 200]

@@ -4,7 +4,10 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import replace
 
+import pytest
+
 from minutebook import Conversation, MemoryStore, open_store
+from minutebook.errors import MinutebookError
 from minutebook.service.inspector.policy import ReplayPolicy
 from minutebook.service.inspector.source import ListFilter
 from minutebook.service.inspector.sources import database
@@ -45,6 +48,40 @@ def test_every_recorded_request_has_the_statuses_and_tokens_of_its_minutes(tmp_p
         assert shown.sent_count(request) == count
         assert sum(shown.sent_tokens(request, position) for position in range(request.length)) == tokens
     assert any(request.cache_break for request in shown.requests)
+
+
+def test_a_long_conversation_is_shown_before_all_of_it_is_loaded(monkeypatch):
+    monkeypatch.setattr(database, "MAX_LISTED", 3)
+    monkeypatch.setattr(database, "FIRST_MESSAGES", 2)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0)
+
+    async def shown():
+        store = MemoryStore()
+        await store.append("a", entries_of(session(4)["messages"]), expected_version=0)
+        source = StoreSource(store, ReplayPolicy(), name="a", cache=OpenConversations())
+        first = await source.open_first("a")
+        later = await asyncio.gather(source.open("a"), source.open("a"))
+        return first, *later, await source.open_first("a")
+
+    first, *later = asyncio.run(shown())
+
+    assert (len(first.messages), len(first.requests), first.is_complete) == (2, 0, False)
+    assert [len(conversation.messages) for conversation in later] == [17, 17, 17]
+    assert len(set(map(id, later))) == 1
+
+
+def test_a_conversation_that_could_not_be_loaded_is_loaded_again(monkeypatch):
+    async def read():
+        store = MemoryStore()
+        await store.append("a", entries_of(session(4)["messages"]), expected_version=0)
+        source = StoreSource(store, ReplayPolicy(), name="a", cache=OpenConversations())
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "PLAN_KIND", "\0")
+            with pytest.raises(MinutebookError):
+                await source.open("a")
+        return await source.open("a")
+
+    assert len(asyncio.run(read()).messages) == 17
 
 
 def test_a_long_conversation_gets_its_figures_in_the_list_after_it_was_loaded(monkeypatch):

@@ -46,7 +46,6 @@ PAGES: Final[Sequence[ModuleType]] = (
     live,
 )
 """The modules of the pages, in the order of the navigation."""
-_COOKIE: Final = "minutebook_inspect"
 
 
 def create_pages(inspector: Inspector) -> FastAPI:
@@ -87,7 +86,12 @@ class LocalAccess:
         return self._session
 
     def is_known(self, request: Request) -> bool:
-        return hmac.compare_digest(request.cookies.get(_COOKIE, "").encode(), self._session.encode())
+        return hmac.compare_digest(request.cookies.get(cookie_name(request), "").encode(), self._session.encode())
+
+
+def cookie_name(request: Request) -> str:
+    """The name of the cookie. Browsers send a cookie to every port of a host, so the name has the port."""
+    return f"minutebook_inspect_{request.url.port}"
 
 
 def create_inspector(source: InspectorSource, access: LocalAccess) -> FastAPI:
@@ -110,7 +114,7 @@ def create_inspector(source: InspectorSource, access: LocalAccess) -> FastAPI:
             raise RequestRefused(401, "This address was used before. Start `minutebook inspect` again.", "unauthorized")
         response = RedirectResponse("/", 303)
         if session is not None:
-            response.set_cookie(_COOKIE, session, httponly=True, samesite="strict", path="/")
+            response.set_cookie(cookie_name(request), session, httponly=True, samesite="strict", path="/")
         return response
 
     return app

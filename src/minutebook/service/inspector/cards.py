@@ -19,11 +19,13 @@ _LINE_NUMBER: Final = re.compile(r"^\s*\d+\s*[→:|\t]\s?")
 
 
 class LifeSpan(NamedTuple):
-    """Neighbouring requests in which a message had one state."""
+    """Neighbouring requests in which a message had one state and one form."""
 
     first: int
     last: int
     state: LifeState
+    tokens: int
+    """Tokens of the form that each of them sent; 0 if they did not send the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,14 @@ def card_of(conversation: InspectedConversation, position: int) -> MessageCard:
     tokens = conversation.tokens_of(position)
     sent = cached = changed = 0
     cost, life = 0.0, list[LifeSpan]()
-    for span, span_tokens in _spans(conversation, position):
+    for span in _spans(conversation, position):
         count = span.last - span.first + 1
-        if span.state != "none":
+        if span.tokens:
             sent += count
-            is_cached = span.state == "cached"
-            cached += count if is_cached else 0
-            changed += count if span_tokens != tokens else 0
-            cost += count * conversation.pricing.cost(span_tokens if is_cached else 0, 0 if is_cached else span_tokens)
-        if life and life[-1].state == span.state and life[-1].last + 1 == span.first:
+            cached += count if span.state == "cached" else 0
+            changed += count if span.tokens != tokens else 0
+            cost += count * cost_of(conversation, span, span.tokens)
+        if life and life[-1][2:] == span[2:] and life[-1].last + 1 == span.first:
             life[-1] = life[-1]._replace(last=span.last)
         else:
             life.append(span)
@@ -67,8 +68,13 @@ def card_of(conversation: InspectedConversation, position: int) -> MessageCard:
     )  # fmt: skip
 
 
-def _spans(conversation: InspectedConversation, position: int) -> Iterator[tuple[LifeSpan, int]]:
-    """The requests since the message was appended, in groups with one state, and its tokens in each."""
+def cost_of(conversation: InspectedConversation, span: LifeSpan, tokens: int) -> float:
+    """The cost of that many tokens in one request of a span that sent the message."""
+    return conversation.pricing.cost(*((tokens, 0) if span.state == "cached" else (0, tokens)))
+
+
+def _spans(conversation: InspectedConversation, position: int) -> Iterator[LifeSpan]:
+    """The requests since the message was appended, in groups with one state."""
     requests, bases = conversation.requests, conversation.series.bases
     count = len(requests)
     start = bisect_right(requests, position, key=lambda request: request.length) + 1
@@ -79,12 +85,12 @@ def _spans(conversation: InspectedConversation, position: int) -> Iterator[tuple
             continue
         tokens = _tokens_in(conversation, base, position, requests[begin - 1])
         if not tokens:
-            yield LifeSpan(begin, last, "none"), 0
+            yield LifeSpan(begin, last, "none", 0)
             continue
         is_read = _is_read_from_cache(conversation, requests[begin - 1], position)
-        yield LifeSpan(begin, begin, "cached" if is_read else "written"), tokens
+        yield LifeSpan(begin, begin, "cached" if is_read else "written", tokens)
         if begin < last:
-            yield LifeSpan(begin + 1, last, "cached"), tokens
+            yield LifeSpan(begin + 1, last, "cached", tokens)
 
 
 def _tokens_in(conversation: InspectedConversation, base: ViewBase, position: int, request: InspectedRequest) -> int:

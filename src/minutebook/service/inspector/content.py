@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from minutebook.record.message import Message, is_result, text_of
 from minutebook.service.inspector.cards import long_lines
-from minutebook.service.inspector.heads import ANSI, calls_of, parts_of, thinking_of
+from minutebook.service.inspector.heads import ANSI, calls_of, edit_keys, parts_of, thinking_of
 
 MAX_LINES: Final = 400
 MAX_LINE_CHARACTERS: Final = 2_000
@@ -97,18 +97,24 @@ def _result_blocks(text: str, used: Collection[str]) -> Iterator[ContentBlock]:
             pass
         else:
             return
-    is_diff = shown.startswith(("diff --git", "--- ", "Index: ")) or "\n@@ " in shown[:4000]
-    yield code_block(shown, used=used, is_diff=is_diff)
+    yield code_block(shown, used=used, is_diff=_is_diff(shown))
+
+
+def _is_diff(text: str) -> bool:
+    return text.startswith(("diff --git", "--- ", "Index: ", "*** Begin Patch")) or "\n@@ " in text[:4000]
 
 
 def _call_blocks(name: str, arguments: Any) -> Iterator[ContentBlock]:
     if isinstance(arguments, Mapping):
-        old, new = arguments.get("old_string"), arguments.get("new_string")
-        if isinstance(old, str) and isinstance(new, str):
-            changes = unified_diff(old[:_MAX_TEXT].split("\n"), new[:_MAX_TEXT].split("\n"), lineterm="", n=3)
-            yield code_block(
-                "\n".join(list(changes)[2:]), f"{name} {arguments.get('file_path', '')}".strip(), is_diff=True
-            )
+        keys = edit_keys(arguments)
+        if keys is not None:
+            old, new = (arguments[key][:_MAX_TEXT].split("\n") for key in keys)
+            others = {key: value for key, value in arguments.items() if key not in keys}
+            file = next((others.pop(key) for key in ("file_path", "path") if isinstance(others.get(key), str)), "")
+            changes = list(unified_diff(old, new, lineterm="", n=3))[2:]
+            yield code_block("\n".join(changes), f"{name} {file}".strip(), is_diff=True)
+            if others:
+                yield code_block(_json(others), name)
             return
         texts = {key: value for key, value in arguments.items() if isinstance(value, str) and "\n" in value}
         if texts or len(arguments) == 1:
@@ -116,7 +122,7 @@ def _call_blocks(name: str, arguments: Any) -> Iterator[ContentBlock]:
             if others:
                 yield code_block(_json(others), name)
             for key, value in texts.items():
-                yield code_block(value[:_MAX_TEXT], f"{name}: {key}")
+                yield code_block(value[:_MAX_TEXT], f"{name}: {key}", is_diff=_is_diff(value))
             return
     yield code_block(arguments if isinstance(arguments, str) else _json(arguments), name)
 

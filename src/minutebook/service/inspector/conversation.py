@@ -93,7 +93,7 @@ class InspectedConversation:
     is_replay: bool = True
     """Whether the views were built by a replay. Otherwise they are the recorded ones."""
     source: str = ""
-    """Where the conversation is stored: a file or a database."""
+    """Its file, if there are several, or its id in a database."""
     folds: Sequence[InspectedFold] = ()
     times: Sequence[datetime | None] = ()
     """When each message was created, if that is known."""

@@ -19,6 +19,11 @@ ROLE_NAMES: Final = {
 _HEAD_CHARACTERS: Final = 420
 _MAIN_ARGUMENTS: Final = ("file_path", "path", "filename", "notebook_path", "command", "cmd", "pattern", "query", "url")
 """Arguments of common tools that say most about a call."""
+_EDITS: Final = (("old_string", "new_string"), ("old_str", "new_str"), ("oldText", "newText"))
+"""Arguments of common tools that replace a text."""
+_LONG_PATH: Final = 56
+_SHOWN_FOLDERS: Final = 4
+"""Of a long path, the last parts are shown."""
 ANSI: Final = re.compile(r"\x1b(?:\[[0-9;:?<=>]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 """Escape sequences of terminals."""
 _HIDDEN: Final = re.compile(
@@ -132,6 +137,21 @@ def _parsed(arguments: Any) -> Any:
         return arguments
 
 
+def _with_short_path(summary: str) -> str:
+    """A long path without its first folders: the end of a line can be hidden, and the file's name is at the end."""
+    if len(summary) <= _LONG_PATH or " " in summary or "/" not in summary:
+        return summary
+    return f"…/{'/'.join(summary.split('/')[-_SHOWN_FOLDERS:])}"
+
+
+def edit_keys(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The names of the arguments with the old and the new text, if the call replaces a text in a file."""
+    for keys in _EDITS:
+        if all(isinstance(arguments.get(key), str) for key in keys):
+            return keys
+    return None
+
+
 def _call_head(call: tuple[str, Any]) -> tuple[str, str]:
     name, arguments = call
     if not isinstance(arguments, Mapping):
@@ -139,8 +159,9 @@ def _call_head(call: tuple[str, Any]) -> tuple[str, str]:
     main = next((arguments[key] for key in _MAIN_ARGUMENTS if isinstance(arguments.get(key), str)), None)
     if main is None:
         main = next((value for value in arguments.values() if isinstance(value, str)), "")
-    summary = " ".join(main[:200].split())
-    old, new = arguments.get("old_string"), arguments.get("new_string")
-    if isinstance(old, str) and isinstance(new, str):
-        summary += f"  \N{MINUS SIGN}{old.count(chr(10)) + 1} +{new.count(chr(10)) + 1} lines"
+    summary = _with_short_path(" ".join(main[:200].split()))
+    keys = edit_keys(arguments)
+    if keys is not None:
+        old, new = (arguments[key].count("\n") + 1 for key in keys)
+        summary += f"  \N{MINUS SIGN}{old} +{new} lines"
     return name[:80], summary

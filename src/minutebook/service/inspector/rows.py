@@ -155,7 +155,7 @@ def _block(
         run=run,
         sent_tokens=sent_tokens,
         is_change=span.is_change,
-        reason=span.reason if first or span.fate in _GROUPED else "",
+        reason=(span.reason if fold is None else fold.fold.reason) if first or span.fate in _GROUPED else "",
         full_reason=span.reason,
         since=conversation.since(request, start) if request is not None and (first or fate in _GROUPED) and fate not in {"kept", "new", "later"} else None,
         sent=tuple(sent),

@@ -1,11 +1,12 @@
 """What the pages read: a list of conversations, and the data of each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from minutebook.service.inspector.conversation import InspectedConversation
+from minutebook.store.types import ConversationHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class ConversationSummary:
     updated_at: datetime | None = None
     is_live: bool = False
     source: str = ""
+    """Its file, if there are several, or its id in a database."""
     snippet: str = ""
     """Where the search matched."""
     snippet_position: int | None = None
@@ -142,6 +144,14 @@ class InspectorSource(Protocol):
         """
         ...
 
+    async def open_first(self, conversation_id: str) -> InspectedConversation:
+        """As `open`, but of a conversation that takes long to load only the first messages and no requests.
+
+        Raises:
+            ConversationNotFound: as in `open`.
+        """
+        ...
+
     async def branches(self, conversation_id: str) -> "BranchTree":
         """The conversation with its ancestors and descendants that the caller may read, each after its origin.
 
@@ -195,3 +205,24 @@ def summary_of(conversation: InspectedConversation, updated_at: datetime | None 
         source=conversation.source,
         sparkline=[max(request.sent for request in requests[index : index + step]) for index in range(0, len(requests), step)],
     )  # fmt: skip
+
+
+def branch_tree(headers: Mapping[str, ConversationHeader], conversation_id: str) -> list[BranchNode]:
+    """The tree of a conversation's branches, in depth-first order. Origins that are not among the headers are left out."""
+    children: dict[str, list[ConversationHeader]] = {}
+    for header in headers.values():
+        if header.origin is not None:
+            children.setdefault(header.origin.conversation, []).append(header)
+    root = conversation_id
+    while root in headers and (origin := headers[root].origin) is not None and origin.conversation in headers:
+        root = origin.conversation
+    nodes, stack = list[BranchNode](), [(root, 0)]
+    while stack:
+        name, depth = stack.pop()
+        found = headers.get(name)
+        if found is not None:
+            shared = 0 if found.origin is None else found.origin.position
+            nodes.append(BranchNode(id=name, depth=depth, shared=shared, messages=found.length, updated_at=found.updated_at))  # fmt: skip
+        following = sorted(children.get(name, ()), key=lambda item: item.origin.position if item.origin else 0)
+        stack += [(item.id, depth + 1) for item in reversed(following)]
+    return nodes

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from minutebook.service.inspector.conversation import InspectedConversation
-from minutebook.service.inspector.requests import InspectedRequest
 
 WIDTH: Final = 1000
 HEIGHT: Final = 92
@@ -88,8 +87,3 @@ def _budget_fits(conversation: InspectedConversation) -> bool:
     """Whether the budget is shown: not if it is far above everything else."""
     largest = max((request.record_tokens for request in conversation.requests), default=0)
     return conversation.budget is not None and conversation.budget <= 1.5 * largest
-
-
-def position_of(request: InspectedRequest, strip: Strip) -> float:
-    """The left edge of a request in the strip."""
-    return round((request.number - 1) * strip.step, 2)

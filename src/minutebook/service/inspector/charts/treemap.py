@@ -12,6 +12,8 @@ from minutebook.service.inspector.figures.window_fill import FillGroup, FillItem
 TINTS: Final = ("#DCE9F8", "#F6E7C6", "#E6DAF4", "#CFEAE4", "#F6D9D1", "#E3E2DD")
 """Fills of the groups, in turn. Groups have names too, so colour is never alone."""
 TITLE: Final = 20
+_FOLDERS: Final = re.compile(r"(?:[^\s/]*/){2,}(?=[^\s/])")
+"""The folders of a path, two or more."""
 
 
 class Box(NamedTuple):
@@ -71,10 +73,11 @@ def treemap_svg(groups: Sequence[FillGroup], *, width: int, height: int, address
 
 
 def _group(group: FillGroup, box: Box, tint: int, address: Callable[[int], str]) -> Iterator[Markup]:
-    has_title = box.height > 2 * TITLE and box.width > 30
+    has_title = box.height > 2 * TITLE and box.width > 56
     if has_title:
         name = _fitting(f"{group.name} {short_number(group.tokens)}", box.width - 8, 7.2)
-        yield element("text", text=name, x=box.x + 4, y=box.y + 14, fill=INK, font_weight=600, class_="tm-title")
+        title = element("text", text=name, x=4, y=14, fill=INK, font_weight=600, class_="tm-title")
+        yield element("svg", title, x=box.x, y=box.y, width=box.width - 3, height=TITLE)
     top = TITLE if has_title else 1
     inner = Box(box.x + 1, box.y + top, max(0.0, box.width - 2), max(0.0, box.height - top - 1))
     for item, place in zip(group.items, squarify([item.tokens for item in group.items], inner), strict=True):
@@ -89,7 +92,7 @@ def _item(item: FillItem, box: Box, tint: int, address: Callable[[int], str]) ->
         class_=f"tm-item tm-{tint}",
     )  # fmt: skip
     texts = []
-    if box.width > 46 and box.height > 18:
+    if box.width > 56 and box.height > 18:
         name = _fitting(item.name, box.width - 8, 6.8)
         texts.append(element("text", text=name, x=5, y=15, fill=INK, font_size=12, class_="tm-text"))
     if box.width > 46 and box.height > 34:
@@ -106,4 +109,6 @@ def _item(item: FillItem, box: Box, tint: int, address: Callable[[int], str]) ->
 def _fitting(text: str, width: float, character: float) -> str:
     count = max(1, int(width / character))
     line = re.sub(r"(\W)\1{3,}", r"\1\1\1", " ".join(text[:200].split()))
+    if len(line) > count:
+        line = _FOLDERS.sub("", line)  # the name of a file says more than where it is
     return line if len(line) <= count else f"{line[: max(1, count - 1)]}…"

@@ -7,7 +7,7 @@ from heapq import nlargest
 from typing import Final
 
 from minutebook.record.message import call_ids, result_id
-from minutebook.service.inspector.cards import MessageCard, card_of
+from minutebook.service.inspector.cards import MessageCard, card_of, cost_of
 from minutebook.service.inspector.conversation import InspectedConversation
 from minutebook.service.inspector.heads import CallHead, MessageHead, head_of
 
@@ -28,7 +28,7 @@ class Clearing:
     cache_break: float
     """The cost of writing what follows it to the cache again, once. Messages that are cleared together share it."""
     lost_uses: int
-    """Later answers that repeat one of its lines."""
+    """Later answers that repeat one of its lines, of requests that sent it whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,9 @@ def _heavy(conversation: InspectedConversation, position: int, turns: int, lengt
     can_clear = head.kind in {"tool", "assistant"} and card.tokens > PLACEHOLDER_TOKENS
     if last < len(starts) and can_clear:
         first = bisect_right(lengths, starts[last]) + 1
-        uses = sum(use >= starts[last] for use in card.uses)
-        clearing = Clearing(_saved(conversation, card, first), _cache_break(conversation, card, first), uses)
+        clearing = Clearing(
+            _saved(conversation, card, first), _cache_break(conversation, card, first), _lost_uses(card, lengths, first)
+        )
     return HeavyMessage(card, head, clearing, _call_of(conversation, card) if head.kind == "tool" else None)
 
 
@@ -87,13 +88,19 @@ def _call_of(conversation: InspectedConversation, card: MessageCard) -> CallHead
 
 
 def _saved(conversation: InspectedConversation, card: MessageCard, first: int) -> float:
-    tokens, saved = card.tokens - PLACEHOLDER_TOKENS, 0.0
-    for span in card.life:
-        count = span.last - max(span.first, first) + 1
-        if span.state != "none" and count > 0:
-            is_cached = span.state == "cached"
-            saved += count * conversation.pricing.cost(tokens if is_cached else 0, 0 if is_cached else tokens)
-    return saved
+    """What the requests from `first` on paid for the message beyond a short note. Some may have sent less than all of it."""
+    return sum(
+        max(0, span.last - max(span.first, first) + 1) * cost_of(conversation, span, span.tokens - PLACEHOLDER_TOKENS)
+        for span in card.life
+        if span.tokens > PLACEHOLDER_TOKENS
+    )
+
+
+def _lost_uses(card: MessageCard, lengths: Sequence[int], first: int) -> int:
+    """The answers to requests from `first` on that repeat a line of the message and were sent all of it."""
+    answered = [bisect_right(lengths, use) for use in card.uses]
+    whole = [span for span in card.life if span.tokens == card.tokens]
+    return sum(any(max(span.first, first) <= number <= span.last for span in whole) for number in answered)
 
 
 def _cache_break(conversation: InspectedConversation, card: MessageCard, first: int) -> float:
@@ -101,7 +108,8 @@ def _cache_break(conversation: InspectedConversation, card: MessageCard, first: 
     if first > len(conversation.requests):
         return 0.0
     request = conversation.requests[first - 1]
-    if request.base is None or not conversation.sent_tokens(request, card.position):
+    own = conversation.sent_tokens(request, card.position)
+    if request.base is None or not own:
         return 0.0
     sums = conversation.series.token_sums
     before = 0
@@ -109,5 +117,5 @@ def _cache_break(conversation: InspectedConversation, card: MessageCard, first: 
         if part.start > card.position:
             break
         before += part.tokens if part.message is not None else sums[min(part.stop, card.position)] - sums[part.start]
-    suffix = max(0, request.cached - before - card.tokens)
+    suffix = max(0, request.cached - before - own)
     return conversation.pricing.cost(0, suffix) - conversation.pricing.cost(suffix, 0)

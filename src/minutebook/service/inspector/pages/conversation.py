@@ -20,6 +20,7 @@ from minutebook.service.inspector.web import (
     CurrentSource,
     PageLink,
     RequestNumber,
+    id_from_path,
     render,
 )
 
@@ -33,11 +34,12 @@ _CHIPS: Final = (("kept", "kept"), ("new", "new"), ("cleared", "cleared"), ("fol
 async def show_conversation(
     request: Request,
     source: CurrentSource,
-    data: CurrentConversation,
+    conversation: str,
     r: RequestNumber = None,
     m: Annotated[int | None, Query(ge=0, le=100_000_000)] = None,
 ) -> Response:
-    """The page."""
+    """The page. While a long conversation is loaded, it has the first messages; its script asks for the others."""
+    data = await source.open_first(id_from_path(conversation))
     current = data.request(r)
     start = 0 if m is None else min(m, max(0, len(data.messages) - 1)) // CHUNK_ROWS * CHUNK_ROWS
     return render(

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,21 +17,23 @@ from minutebook.service.inspector.conversation import InspectedConversation, Ins
 from minutebook.service.inspector.policy import ReplayPolicy, new_conversation, start_replay
 from minutebook.service.inspector.source import (
     SORTS,
-    BranchNode,
     BranchTree,
     ConversationList,
     ConversationSummary,
     ListFilter,
+    branch_tree,
     summary_of,
 )
-from minutebook.service.inspector.sources.minutes import add_recorded_request
+from minutebook.service.inspector.sources.minutes import add_recorded_requests
 from minutebook.store.base import ConversationStore
-from minutebook.store.types import REQUEST_KIND, ConversationHeader, ConversationStatus
+from minutebook.store.types import REQUEST_KIND, ConversationHeader, ConversationStatus, LoadedConversation
 
 PAGE_ROWS: Final = 50
 MAX_OPEN: Final = 16
 """Number of conversations that are kept in memory, of all tenants together."""
 MAX_SUMMARIES: Final = 5_000
+FIRST_MESSAGES: Final = 100
+"""Messages that a page shows while a long conversation is loaded."""
 MAX_LISTED: Final = 2_000
 """Longer conversations are loaded in the background for the figures of the list."""
 PAUSE_FACTOR: Final = 20
@@ -71,13 +74,16 @@ class _KnownSummary:
 class OpenConversations:
     """Conversations of stores that were opened, kept for the next request."""
 
-    items: OrderedDict[tuple[str, str], tuple[_State, InspectedConversation]] = field(default_factory=OrderedDict)
+    items: OrderedDict[tuple[str, str], tuple[_State, asyncio.Task[InspectedConversation]]] = field(
+        default_factory=OrderedDict
+    )
+    """Each with the task that loads it."""
     summaries: OrderedDict[tuple[str, str], _KnownSummary] = field(default_factory=OrderedDict)
     """Rows of the list."""
     tasks: dict[tuple[str, str], asyncio.Task[None]] = field(default_factory=dict)
     """Long conversations that are loaded for the list, at most one per tenant."""
 
-    def get(self, key: tuple[str, str], state: _State) -> InspectedConversation | None:
+    def get(self, key: tuple[str, str], state: _State) -> asyncio.Task[InspectedConversation] | None:
         cached = self.items.get(key)
         if cached is None or cached[0] != state:
             return None
@@ -93,8 +99,13 @@ class OpenConversations:
         while len(self.summaries) > MAX_SUMMARIES:
             self.summaries.popitem(last=False)
 
-    def put(self, key: tuple[str, str], state: _State, conversation: InspectedConversation) -> None:
-        self.items[key] = state, conversation
+    def put(self, key: tuple[str, str], state: _State, loading: asyncio.Task[InspectedConversation]) -> None:
+        def remove_failed(task: asyncio.Task[InspectedConversation]) -> None:
+            if (task.cancelled() or task.exception()) and self.items.get(key) == (state, task):
+                del self.items[key]
+
+        loading.add_done_callback(remove_failed)
+        self.items[key] = state, loading
         self.items.move_to_end(key)
         while len(self.items) > MAX_OPEN:
             self.items.popitem(last=False)
@@ -180,10 +191,16 @@ class StoreSource:
         found: dict[str, ConversationSummary] = {}
         is_complete = True
         deadline = time.monotonic() + LIST_SECONDS if query.needs_figures else 0.0
+        with suppress(ConversationNotFound):  # the query may be an id
+            summary = await self._summary(await self._header(query.q.strip()), deadline)
+            is_complete = summary.cost is not None or not query.needs_figures
+            if query.matches(summary):
+                found[summary.id] = summary
         try:
             page = await self._store.search(query.q, recipient=self._recipient, limit=100)
         except InvalidQuery as error:  # also while a query is being typed
-            return ConversationList(items=[], total=0, problem=str(error))
+            items = list(found.values())
+            return ConversationList(items=items, total=len(items), problem="" if items else str(error))
         for hit in page.items:
             if hit.conversation not in found and len(found) < PAGE_ROWS:
                 summary = await self._summary(await self._store.header(hit.conversation), deadline)
@@ -235,6 +252,7 @@ class StoreSource:
             sent_tokens=minutes.get("tokens_after"),
             updated_at=header.updated_at,
             is_live=is_live,
+            source=header.id,
         )
 
     async def _summarize(self, header: ConversationHeader) -> None:
@@ -253,6 +271,22 @@ class StoreSource:
         return f"{header.version} {header.status.value} {[(item.id, len(str(item.body))) for item in newest]}"
 
     async def open(self, conversation_id: str) -> InspectedConversation:
+        _, loading = await self._start_loading(conversation_id)
+        return await _wait_for_replay(await asyncio.shield(loading))
+
+    async def open_first(self, conversation_id: str) -> InspectedConversation:
+        header, loading = await self._start_loading(conversation_id)
+        if header.length > MAX_LISTED and not loading.done():
+            await asyncio.wait([loading], timeout=WAIT_SECONDS)
+            if not loading.done():
+                start = await self._store.load(header.id, since=header.first, limit=FIRST_MESSAGES)
+                return self._conversation(header, start, is_replay=False)
+        return await _wait_for_replay(await asyncio.shield(loading))
+
+    async def _start_loading(
+        self, conversation_id: str
+    ) -> tuple[ConversationHeader, asyncio.Task[InspectedConversation]]:
+        """The task that loads a conversation. All requests that need the conversation wait for the same one."""
         header = await self._header(conversation_id)
         folds = await self._folds(conversation_id)
         newest = (await self._store.documents(conversation_id, REQUEST_KIND, limit=1, newest_first=True)).items
@@ -263,13 +297,11 @@ class StoreSource:
             tuple((item.fold.id, item.undone_at is None) for item in folds),
         )
         key = self._store.tenant, conversation_id
-        conversation = self._cache.get(key, state)
-        if conversation is None:
-            conversation = await self._load(header, folds)
-            self._cache.put(key, state, conversation)
-        if not conversation.is_complete:
-            await asyncio.to_thread(conversation.finished.wait, WAIT_SECONDS)
-        return conversation
+        loading = self._cache.get(key, state)
+        if loading is None:
+            loading = asyncio.create_task(self._load(header, folds))
+            self._cache.put(key, state, loading)
+        return header, loading
 
     async def _folds(self, conversation_id: str) -> Sequence[InspectedFold]:
         return [
@@ -286,27 +318,39 @@ class StoreSource:
     async def _load(self, header: ConversationHeader, folds: Sequence[InspectedFold]) -> InspectedConversation:
         loaded = await self._store.load(header.id, since=header.first)
         requests = [document.body async for _, document in read_requests(self._store, header.id)]
-        entries = loaded.entries
-        model = next((body["model"] for body in reversed(requests) if body.get("model")), None)
-        model = model or next((entry.model for entry in reversed(entries) if entry.model), None)
-        conversation = new_conversation(
-            header.id,
-            [*([_PURGED] * header.first), *loaded.messages],
-            title=header.labels.get("title"),
-            model=self._policy.model or model,
+        conversation = await asyncio.to_thread(
+            self._conversation,
+            header,
+            loaded,
+            model=next((body["model"] for body in reversed(requests) if body.get("model")), None),
             folds=folds,
-            times=[*([None] * header.first), *(entry.created_at for entry in entries)],
-            source=self.name,
-            version=header.version,
-            origin=None if header.origin is None else (header.origin.conversation, header.origin.position),
             is_replay=not requests,
             plan=await self._plan(header.id),
         )
         if not requests:
             start_replay(conversation, self._policy)
             return conversation
-        await asyncio.to_thread(_add_requests, conversation, requests)
+        await asyncio.to_thread(add_recorded_requests, conversation, requests)
         return conversation
+
+    def _conversation(
+        self, header: ConversationHeader, loaded: LoadedConversation, *, model: str | None = None, **facts: Any
+    ) -> InspectedConversation:
+        """A conversation of messages that were loaded, without requests. `facts` are further fields."""
+        entries = loaded.entries
+        return new_conversation(
+            header.id,
+            [*([_PURGED] * header.first), *loaded.messages],
+            title=header.labels.get("title"),
+            model=self._policy.model
+            or model
+            or next((entry.model for entry in reversed(entries) if entry.model), None),
+            times=[*([None] * header.first), *(entry.created_at for entry in entries)],
+            source=header.id,
+            version=header.version,
+            origin=None if header.origin is None else (header.origin.conversation, header.origin.position),
+            **facts,
+        )
 
     async def _plan(self, conversation_id: str) -> StoredPlan | None:
         documents = (await self._store.documents(conversation_id, PLAN_KIND, limit=1)).items
@@ -337,37 +381,12 @@ class StoreSource:
         await self._undo(conversation_id, fold_id)
 
 
+async def _wait_for_replay(conversation: InspectedConversation) -> InspectedConversation:
+    """The conversation, after its replay or a short time."""
+    if not conversation.is_complete:
+        await asyncio.to_thread(conversation.finished.wait, WAIT_SECONDS)
+    return conversation
+
+
 def _models(summaries: Sequence[ConversationSummary]) -> list[str]:
     return sorted({summary.model for summary in summaries if summary.model})
-
-
-def branch_tree(headers: Mapping[str, ConversationHeader], conversation_id: str) -> list[BranchNode]:
-    """The tree of a conversation's branches, in depth-first order. Origins that are not among the headers are left out."""
-    children: dict[str, list[ConversationHeader]] = {}
-    for header in headers.values():
-        if header.origin is not None:
-            children.setdefault(header.origin.conversation, []).append(header)
-    root = conversation_id
-    while root in headers and (origin := headers[root].origin) is not None and origin.conversation in headers:
-        root = origin.conversation
-    nodes, stack = list[BranchNode](), [(root, 0)]
-    while stack:
-        name, depth = stack.pop()
-        found = headers.get(name)
-        if found is not None:
-            shared = 0 if found.origin is None else found.origin.position
-            nodes.append(BranchNode(id=name, depth=depth, shared=shared, messages=found.length, updated_at=found.updated_at))  # fmt: skip
-        following = sorted(children.get(name, ()), key=lambda item: item.origin.position if item.origin else 0)
-        stack += [(item.id, depth + 1) for item in reversed(following)]
-    return nodes
-
-
-def _add_requests(conversation: InspectedConversation, requests: Sequence[Mapping[str, Any]]) -> None:
-    conversation.record.extend(conversation.messages)
-    for body in requests:
-        add_recorded_request(conversation, body)
-    policy = requests[-1].get("policy") or {}
-    conversation.policy = str(policy.get("name") or "")
-    budget = policy.get("max_tokens")
-    conversation.budget = budget if isinstance(budget, int) else None
-    conversation.finished.set()

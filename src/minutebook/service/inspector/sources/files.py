@@ -95,12 +95,16 @@ class FileSource:
 
     def _add(self, path: Path, index: int, source: SourceConversation) -> InspectedConversation:
         conversation_id = hashlib.sha256(f"{path}\n{index}".encode()).hexdigest()[:12]
-        conversation = file_conversation(conversation_id, path.name, source, self._policy.model)
+        conversation = file_conversation(conversation_id, source, model=self._policy.model, place=self._place(path))
         self._locations[conversation_id] = _Location(path, index, source.format)
         updated_at = next((item.at for item in reversed(source.items) if item.at), None) or source.created_at
         updated_at = updated_at or datetime.fromtimestamp(path.stat().st_mtime, UTC)
         self._summaries[conversation_id] = summary_of(conversation, updated_at)
         return conversation
+
+    def _place(self, path: Path) -> str:
+        """The name of a file with its folder, which agents name after the project; empty if there is only one file."""
+        return f"{path.resolve().parent.name}/{path.name}" if len(self._paths) > 1 else ""
 
     async def list(self, query: ListFilter) -> ConversationList:
         if not self._all_files_read.is_set():
@@ -140,7 +144,7 @@ class FileSource:
                     yield replace(summary, snippet=snippet, snippet_position=position)
                     break
             else:
-                if all(word in summary.title.casefold() for word in words):
+                if all(word in f"{summary.title} {summary.source}".casefold() for word in words):
                     yield summary
 
     async def state(self, conversation_id: str) -> str:
@@ -159,6 +163,9 @@ class FileSource:
         await asyncio.to_thread(conversation.finished.wait, WAIT_SECONDS)
         return conversation
 
+    async def open_first(self, conversation_id: str) -> InspectedConversation:
+        return await self.open(conversation_id)
+
     def _load(self, conversation_id: str) -> InspectedConversation:
         if conversation_id in self._kept:
             return self._kept[conversation_id]
@@ -167,7 +174,7 @@ class FileSource:
                 location = self._locations[conversation_id]
                 source = next(islice(read(Source(location.path), location.format), location.index, None))
                 self._cache[conversation_id] = file_conversation(
-                    conversation_id, location.path.name, source, self._policy.model
+                    conversation_id, source, model=self._policy.model, place=self._place(location.path)
                 )
             self._cache.move_to_end(conversation_id)
             while len(self._cache) > MAX_OPEN:
@@ -184,7 +191,7 @@ class FileSource:
 
 
 def file_conversation(
-    conversation_id: str, file: str, source: SourceConversation, model: str | None = None
+    conversation_id: str, source: SourceConversation, *, model: str | None = None, place: str = ""
 ) -> InspectedConversation:
     """A conversation of a file, without requests. `model` replaces the one that the file names."""
     return new_conversation(
@@ -194,5 +201,5 @@ def file_conversation(
         model=model or source.model or next((item.model for item in source.items if item.model), None),
         folds=[InspectedFold(fold) for fold in source.folds],
         times=[item.at for item in source.items],
-        source=f"{file} ({source.format})",
+        source=place,
     )

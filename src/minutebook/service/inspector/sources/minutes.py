@@ -11,6 +11,18 @@ from minutebook.service.inspector.conversation import InspectedConversation
 from minutebook.service.inspector.requests import NOT_SENT, FateRun, ReportedUsage, SentPart, ViewBase
 
 
+def add_recorded_requests(conversation: InspectedConversation, requests: Sequence[Mapping[str, Any]]) -> None:
+    """Append all requests of a conversation that was loaded, the oldest first."""
+    conversation.record.extend(conversation.messages)
+    for body in requests:
+        add_recorded_request(conversation, body)
+    policy = requests[-1].get("policy") or {}
+    conversation.policy = str(policy.get("name") or "")
+    budget = policy.get("max_tokens")
+    conversation.budget = budget if isinstance(budget, int) else None
+    conversation.finished.set()
+
+
 def add_recorded_request(conversation: InspectedConversation, body: Mapping[str, Any]) -> None:
     """Append the request of stored minutes. The record must have its messages already."""
     base = _base_of(conversation, body)

@@ -44,6 +44,7 @@
     r = Math.min(Math.max(r, 1), state.total);
     if (!state.total || r === state.r) return;
     state.r = r;
+    page.dataset.named = "";
     state.follow = r === state.total;
     preview(r);
     const address = new URL(location.href);
@@ -64,7 +65,10 @@
     const { marks } = await series();
     const numbers = Object.keys(marks).map(Number).filter((number) => marks[number].includes(mark)).sort((a, b) => a - b);
     const found = direction < 0 ? numbers.filter((number) => number < state.r).pop() : numbers.find((number) => number > state.r);
-    if (found) move(found);
+    if (!found) return;
+    await move(found);
+    const position = document.getElementById("figures").dataset[mark];
+    if (position && state.r === found) rows.jump(Number(position));
   }
 
   page.addEventListener("click", (event) => {
@@ -187,6 +191,7 @@
   async function jump(position) {
     const row = await rows.jump(position);
     if (!row) return;
+    page.dataset.m = "";
     focusRow(row);
     row.classList.add("flash");
     row.addEventListener("animationend", () => row.classList.remove("flash"), { once: true });
@@ -258,8 +263,18 @@
       document.getElementById("said").textContent = `Request ${state.total} was sent`;
       page.dataset.shown = state.r;
     }
-    if (data.complete) page.dataset.complete = "yes";
+    if (data.complete && page.dataset.complete !== "yes") {
+      page.dataset.complete = "yes";
+      await showNamed();
+    }
     return data.complete;
+  }
+
+  // The request and the message that the address names may not have been there when the page was loaded.
+  async function showNamed() {
+    const { named } = page.dataset;
+    if (named) await move(Number(named), { push: false });
+    if (page.dataset.m) await jump(Number(page.dataset.m));
   }
 
   let waiting = 0;

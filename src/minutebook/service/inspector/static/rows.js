@@ -38,7 +38,7 @@ class Rows {
   extend(length) {
     const last = this.chunks[this.chunks.length - 1];
     this.grow(length);
-    if (last?.isNear) this.load(last); else if (last) this.evict(last);
+    if (last?.isNear) this.load(last, true); else if (last) this.evict(last);
   }
 
   chunkOf(position) { return this.chunks[Math.floor(position / this.size)]; }
@@ -58,15 +58,23 @@ class Rows {
     delete chunk.dataset.loaded;
   }
 
-  async load(chunk) {
-    const from = chunk.dataset.from;
-    this.waiting.get(from)?.abort();
+  // Who asks for rows that are being loaded waits for them. `isOutdated`: the record has grown since.
+  load(chunk, isOutdated = false) {
+    const before = this.waiting.get(chunk);
+    if (before?.request === this.request && !isOutdated) return before.loaded;
+    before?.control.abort();
     const control = new AbortController();
-    this.waiting.set(from, control);
-    const request = this.request;
+    const entry = { control, request: this.request };
+    this.waiting.set(chunk, entry);
+    return entry.loaded = this.fill(chunk, this.request, control.signal).finally(() => {
+      if (this.waiting.get(chunk) === entry) this.waiting.delete(chunk);
+    });
+  }
+
+  async fill(chunk, request, signal) {
     const dim = setTimeout(() => chunk.classList.add("waiting"), 120);
     try {
-      const response = await fetch(`${this.url}/rows?from=${from}${request ? `&r=${request}` : ""}`, { headers: { "HX-Request": "true" }, signal: control.signal });
+      const response = await fetch(`${this.url}/rows?from=${chunk.dataset.from}${request ? `&r=${request}` : ""}`, { headers: { "HX-Request": "true" }, signal });
       const html = await response.text();
       chunk.innerHTML = html;  // the server escapes every text; the policy of the page forbids inline scripts
       chunk.style.height = "";
@@ -78,7 +86,6 @@ class Rows {
     } finally {
       clearTimeout(dim);
       chunk.classList.remove("waiting");
-      if (this.waiting.get(from) === control) this.waiting.delete(from);
     }
   }
 
@@ -115,7 +122,7 @@ class Rows {
     if (!chunk) return null;
     if (!chunk.childElementCount) { chunk.scrollIntoView({ block: "start" }); await this.load(chunk); }
     const row = document.getElementById(`m${position}`);
-    row?.scrollIntoView({ block: "center" });
+    (row?.offsetParent ? row : row?.closest(".row"))?.scrollIntoView({ block: "center" });  // a lane can be hidden
     return row;
   }
 }

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from minutebook import Fold, Transcript
 from minutebook.record import exchanges, turns
 from minutebook.record.fold import record_with_folds
-from minutebook.record.message import is_system, text_of
+from minutebook.record.message import is_system
+from minutebook.store.search import searchable_text
 from minutebook.store.words import words
 
 
@@ -135,9 +136,9 @@ class ModelConversation:
         return bool(message["role"] == "tool" or message.get("tool_calls"))
 
     def positions_with(self, word):
-        """The positions whose text has a word, from the last to the first."""
+        """The positions whose text or tool arguments have a word, from the last to the first."""
         positions = reversed(range(self.first, len(self.messages)))
-        return [position for position in positions if word in words(text_of(self.messages[position]))]
+        return [position for position in positions if word in words(searchable_text(self.messages[position]))]
 
     def fork(self, name, at):
         return ModelConversation(

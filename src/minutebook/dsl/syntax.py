@@ -21,7 +21,7 @@ NOWHERE = Position(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SyntaxNode:
     """A part of a program with its position."""
 
     at: Position = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
@@ -43,26 +43,26 @@ NO_TRIVIA = Trivia()
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(SyntaxNode):
     """A name in a definition or a reference."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Node):
+class Text(SyntaxNode):
     """A text in quotes, or the text of a prompt."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Node):
+class Number(SyntaxNode):
     value: int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Flag(Node):
+class Flag(SyntaxNode):
     value: bool
 
 
@@ -84,7 +84,7 @@ Value: TypeAlias = Name | Text | Number | Flag | Duration | Names
 
 
 @dataclass(frozen=True, slots=True)
-class Line(Node):
+class Line(SyntaxNode):
     """A node that is a line of code."""
 
     trivia: Trivia = field(default=NO_TRIVIA, kw_only=True)
@@ -190,7 +190,7 @@ Origin: TypeAlias = McpUrl | McpCommand | Builtin | Python
 
 
 @dataclass(frozen=True, slots=True)
-class SecretText(Node):
+class SecretText(SyntaxNode):
     """A secret in plain text, or the name of the environment variable that contains it."""
 
     value: str
@@ -201,7 +201,7 @@ class SecretText(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class With(Node):
+class With(SyntaxNode):
     """`with auth bearer …`, `with header "name" …`, `with env "NAME" …`."""
 
     kind: Literal["bearer", "basic", "header", "env"]
@@ -261,7 +261,7 @@ class PolicyDef(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class LiteralValue(Node):
+class LiteralValue(SyntaxNode):
     """A literal: a text, a number, true, false or null."""
 
     value: str | int | float | bool | None
@@ -277,7 +277,7 @@ class LiteralValue(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Variable(Node):
+class Variable(SyntaxNode):
     name: str
 
 
@@ -323,7 +323,7 @@ Expression: TypeAlias = LiteralValue | Variable | Member | Index | ListOf | Unar
 
 
 @dataclass(frozen=True, slots=True)
-class Action(Node):
+class Action(SyntaxNode):
     """`run agent …`, `run flow …`, `call llm …`."""
 
     kind: Literal["agent", "flow", "llm"]

@@ -10,14 +10,14 @@ from bench.peers_env import HOME, Peers, find_or_install_headroom
 from bench.report import Part, Table, Target, progress
 from minutebook.lab import FULL, TYPICAL_BILLING, PolicyResult, RecordedSession, Report, SessionOutcome, evaluate, plot
 from minutebook.lab import load_sessions as load_files
-from minutebook.lab.policies import BUDGET_POLICY, available_presets
+from minutebook.lab.policies import BUDGET_POLICIES, BUDGET_POLICY
 from minutebook.tokens import ExactCounter
 
 MIN_MESSAGES = 60
 QUICK_SESSIONS = 3
 IN_PEERS_ENVIRONMENT = ("langchain", "llama-index", "strands", "window")
 MANAGERS = (
-    *available_presets(),
+    *BUDGET_POLICIES,
     "sliding_window:40",
     "sliding_window:window_size=40,slack=40",
     "turn_window:10",

@@ -35,7 +35,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import NewDocument
 from minutebook.wire.chat import entry_to_provider_message
 
-_LOG: Final = logging.getLogger("minutebook.service")
+_LOG: Final = logging.getLogger("minutebook.conversation")
 LEASE_SECONDS: Final = 10.0
 """Duration of a run's lease, which is renewed. After a crash the next run waits at most this long."""
 PLAN_KIND: Final = "plan"

@@ -13,7 +13,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import Lease, LeasedConversation, LoadedConversation
 
 _POLL_SECONDS: Final = 0.1
-_LOG: Final = logging.getLogger("minutebook.service")
+_LOG: Final = logging.getLogger("minutebook.conversation")
 
 
 @asynccontextmanager

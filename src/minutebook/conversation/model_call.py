@@ -39,7 +39,7 @@ from minutebook.store.types import LoadedConversation, NewDocument
 from minutebook.wire.chat import provider_message_to_entry
 from minutebook.wire.write import without_own_keys
 
-_LOG: Final = logging.getLogger("minutebook.service")
+_LOG: Final = logging.getLogger("minutebook.conversation")
 _MAX_INLINE_TOKENS: Final = 100_000
 """The view of a longer record is built in a thread."""
 _APPEND_ATTEMPTS: Final = 3

@@ -21,7 +21,7 @@ from minutebook.store.base import ConversationStore
 from minutebook.store.types import LoadedConversation
 from minutebook.tokens import TokenCounter
 
-_LOG: Final = logging.getLogger("minutebook.service")
+_LOG: Final = logging.getLogger("minutebook.conversation")
 _NO_SESSION: Final = Session()
 
 

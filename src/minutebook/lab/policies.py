@@ -3,7 +3,7 @@
 import runpy
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -12,7 +12,6 @@ from minutebook.compaction.registry import strategy_names
 from minutebook.conversation.config import ConversationConfig, PolicyConfig
 from minutebook.conversation.policy import Policy, PolicySettings, manager_from_texts, policy_named
 from minutebook.errors import InvalidSetting, UnreadableInput
-from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import name_from_class
 from minutebook.history.protocol import HistoryManager
 from minutebook.lab.replay import FULL, MakeManager, Peer, Policies
@@ -22,8 +21,8 @@ PolicySpec: TypeAlias = str | HistoryManager | MakeManager | None
 """A name with settings such as `token_budget:target=0.3`, a manager, a function of the budget; None for the full history."""
 BUDGET_POLICY: Final = "token_budget"
 """The recommended policy."""
-PRESETS: Final = ("economy", "quality")
-"""Names of other settings of the recommended policy."""
+BUDGET_POLICIES: Final = (BUDGET_POLICY, f"{BUDGET_POLICY}:preset=economy", f"{BUDGET_POLICY}:preset=quality")
+"""The recommended policy with each preset."""
 FILE_OBJECT: Final = "POLICIES"
 """The name that a Python file with policies defines, unless `FILE.py:NAME` names another."""
 
@@ -73,13 +72,6 @@ def named_policy(text: str, budget: int) -> HistoryManager | Policy:
     if text in strategy_names():
         return policy_named(text, CommandLineSettings(), model=_model(budget), max_tokens=budget)
     return manager_from_texts([text], budget)
-
-
-def available_presets() -> list[str]:
-    """The recommended policy and its presets."""
-    fields_of_budget = {setting.name for setting in fields(TokenBudgetManager)}
-    presets = [f"{BUDGET_POLICY}:preset={preset}" for preset in PRESETS] if "preset" in fields_of_budget else []
-    return [BUDGET_POLICY, *presets]
 
 
 def configured_policies(config: PolicySettings, budget: int) -> dict[str, MakeManager]:

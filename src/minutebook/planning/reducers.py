@@ -41,7 +41,7 @@ from minutebook.record.message import MessageRole
 from minutebook.session.reducers import Append, Reducer, ReducerContext
 
 Histories: TypeAlias = tuple[TaskHistory, ...]
-Reduce = TypeVar("Reduce", bound=Callable[..., Any])
+ReducerFunction = TypeVar("ReducerFunction", bound=Callable[..., Any])
 
 REDUCERS: Final[dict[type, dict[type, Reducer[Any, Any]]]] = {Plan: {}, TaskHistory: {}}
 """Slice → event → the reducer of that event."""
@@ -52,13 +52,15 @@ _REQUIRED: Final = {
 """Slice → the arguments of `MissingSetting`, which a reducer raises if it needs a value and the slice is empty."""
 
 
-def reducer_of(*events: type, slice_type: type = TaskHistory, allows_empty: bool = False) -> Callable[[Reduce], Reduce]:
+def reducer_of(
+    *events: type, slice_type: type = TaskHistory, allows_empty: bool = False
+) -> Callable[[ReducerFunction], ReducerFunction]:
     """Register a function as the reducer of these events. It takes the values of the slice and the event.
 
     It also gets the context if it has a parameter for it. Unless `allows_empty` is set, the slice must have a value.
     """
 
-    def register(reduce: Reduce) -> Reduce:
+    def register(reduce: ReducerFunction) -> ReducerFunction:
         takes_context = "context" in signature(reduce).parameters
 
         @wraps(reduce)  # errors name the function

@@ -15,14 +15,14 @@ from minutebook.cli.options import count_option, format_option, models_file_opti
 from minutebook.cli.progress import bytes_progress
 from minutebook.errors import InvalidSetting, MissingSetting, UnreadableInput
 from minutebook.lab.peers import PEERS, peer_policies
-from minutebook.lab.policies import PolicySpec, available_presets, configured_policies, file_policies
+from minutebook.lab.policies import BUDGET_POLICIES, PolicySpec, configured_policies, file_policies
 from minutebook.lab.prompt_cache import Billing, billing_of
 from minutebook.lab.report import DEFAULT_BUDGET, Report
 from minutebook.lab.sessions import RecordedSession, input_files, load_sessions
 from minutebook.store.encryption.marker import read_key
 from minutebook.tokens.models import load_models
 
-DEFAULT_POLICIES = (*available_presets(), "token_budget:target=0.3", "sliding_window:40", "tool_result_clearer")
+DEFAULT_POLICIES = (*BUDGET_POLICIES, "token_budget:target=0.3", "sliding_window:40", "tool_result_clearer")
 
 
 @dataclass

@@ -28,8 +28,8 @@ def read(source: Source) -> Iterator[SourceConversation]:
         tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         has_tools = {"tool_calls", "tool_results"} <= tables
         conversations = database.execute("SELECT id, name, model FROM conversations ORDER BY id").fetchall()
-        alone = "SELECT id, NULL AS name, model FROM responses WHERE conversation_id IS NULL ORDER BY id"
-        for conversation in [*conversations, *database.execute(alone).fetchall()]:
+        without_conversation = "SELECT id, NULL AS name, model FROM responses WHERE conversation_id IS NULL ORDER BY id"
+        for conversation in [*conversations, *database.execute(without_conversation).fetchall()]:
             rows = database.execute(
                 "SELECT * FROM responses WHERE ? = coalesce(conversation_id, id) ORDER BY id", (conversation["id"],)
             ).fetchall()

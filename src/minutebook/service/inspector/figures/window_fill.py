@@ -8,7 +8,7 @@ from minutebook.service.inspector.conversation import InspectedConversation
 from minutebook.service.inspector.heads import calls_of, head_of
 from minutebook.service.inspector.requests import InspectedRequest
 
-GROUPINGS: Final = {"role": "role", "tool": "tool", "file": "file"}
+GROUPINGS: Final = ("role", "tool", "file")
 FILE_ARGUMENTS: Final = ("file_path", "path", "filename", "file", "notebook_path", "filepath")
 MAX_ITEMS: Final = 60
 """Per group; the smaller ones are added up."""

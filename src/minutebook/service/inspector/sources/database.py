@@ -229,7 +229,7 @@ class StoreSource:
                 return replace(summary, is_live=is_live)
         is_due = known is None or time.monotonic() >= known.next_at
         if header.length > MAX_LISTED and is_due and all(tenant != key[0] for tenant, _ in self._cache.tasks):
-            task = self._cache.tasks[key] = asyncio.create_task(self._summarize(header))
+            task = self._cache.tasks[key] = asyncio.create_task(self._load_summary(header))
             task.add_done_callback(lambda _: self._cache.tasks.pop(key))
         if known is not None:
             return replace(
@@ -255,7 +255,7 @@ class StoreSource:
             source=header.id,
         )
 
-    async def _summarize(self, header: ConversationHeader) -> None:
+    async def _load_summary(self, header: ConversationHeader) -> None:
         """Put all figures of a conversation into the cache. The conversation itself is not kept."""
         started = time.monotonic()
         conversation = await self._load(header, await self._folds(header.id))

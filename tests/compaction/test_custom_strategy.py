@@ -13,9 +13,10 @@ from minutebook import (
     HistoryStrategy,
     ModelInfo,
     Transcript,
+    register_strategy,
     view_of,
 )
-from minutebook.compaction import CompactionInput
+from minutebook.compaction import CompactionInput, unregister_strategy
 from minutebook.errors import FoldConflict, InvalidMessage, InvalidResult, InvalidSetting
 from tests.strategies import conversations
 
@@ -142,6 +143,37 @@ def test_a_wrong_result_raises_at_once_and_says_the_fix(strategy, message):
     with pytest.raises(InvalidResult, match=message):
         asyncio.run(manager.apply(Transcript(CHAT)))
     assert manager.folds == ()
+
+
+class TakesNoSummarizer(HistoryStrategy):
+    async def apply(self, history):
+        return []
+
+
+class TriggersWithoutHistory(HistoryStrategy):
+    def should_trigger(self):
+        return True
+
+    async def apply(self, history, summarizer):
+        return []
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        (TakesNoSummarizer(), r"TakesNoSummarizer.apply with the parameters \(self, history, summarizer\)"),
+        (TriggersWithoutHistory(), r"TriggersWithoutHistory.should_trigger with the parameters \(self, history\)"),
+    ],
+)
+def test_a_strategy_whose_methods_take_other_parameters_is_refused(strategy, message):
+    with pytest.raises(InvalidSetting, match=message):
+        Conversation(strategy=strategy)
+    register_strategy("other_parameters", lambda: strategy)
+    try:
+        with pytest.raises(InvalidSetting, match=message):
+            Conversation(strategy="other_parameters")
+    finally:
+        unregister_strategy("other_parameters")
 
 
 def test_a_strategy_without_apply_cannot_be_created():

@@ -273,6 +273,32 @@ def test_a_stream_is_refused_and_the_error_names_the_final_response(
     assert len(chat) == 2
 
 
+NOT_READ = {
+    "manager": (lambda openai, _, view: openai.chat.completions.stream(model="m", **view.openai()), "final response"),
+    "anthropic manager": (
+        lambda _, anthropic, view: anthropic.messages.stream(model="m", max_tokens=99, **view.anthropic()),
+        "final response",
+    ),
+    "raw": (lambda openai, _, view: openai.responses.with_raw_response.create(model="m", **view.responses()), "parse"),
+    "raw anthropic": (
+        lambda _, anthropic, view: anthropic.messages.with_raw_response.create(
+            model="m", max_tokens=99, **view.anthropic()
+        ),
+        "parse",
+    ),
+}
+
+
+@pytest.mark.parametrize(("request_for", "fix"), NOT_READ.values(), ids=NOT_READ)
+def test_a_response_that_is_not_read_yet_is_refused_with_the_call_that_reads_it(
+    request_for, fix, openai_client, anthropic_client
+):
+    chat = Conversation(max_tokens=10_000)
+    chat.append("Find my order.")
+    with pytest.raises(InvalidMessage, match=rf"pass the .*{fix}"):
+        chat.append(request_for(openai_client, anthropic_client, chat.view()))
+
+
 @pytest.mark.parametrize("as_arguments", [True, False])
 def test_content_blocks_without_a_message_are_refused_and_the_error_says_so(as_arguments, anthropic_client):
     chat = Conversation(provider="anthropic", max_tokens=10_000)

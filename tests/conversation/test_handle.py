@@ -331,6 +331,16 @@ def test_a_repeated_idempotency_key_appends_once():
     assert len(chat) == 3
 
 
+def test_a_key_that_another_handle_used_meanwhile_appends_nothing():
+    store = MemoryStore()
+    chat = Conversation("order-17", store=store, system="Be brief.")
+    Conversation("order-17", store=store).append("hello", idempotency_key="k")
+
+    assert chat.append("hello", idempotency_key="k") == 0
+    assert list(chat) == chat.view().messages == [{"role": "user", "content": "hello"}]
+    assert chat.append("Where is it?") == 1
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["yes", "no"]), st.sampled_from([None, "k1", "k2"])), min_size=1, max_size=12)
 )

@@ -81,7 +81,16 @@ def test_a_rewind_with_another_version_or_position_is_rejected():
     assert _contents(chat) == ["one"]
 
 
-@pytest.mark.parametrize("hide_all", [Conversation.clear, lambda chat: chat.rewind(0)], ids=["clear", "rewind"])
+def _clear_and_rewind(chat):
+    chat.clear()
+    chat.append("one more")
+    chat.rewind(2)
+
+
+HIDE_ALL = {"clear": Conversation.clear, "rewind": lambda chat: chat.rewind(0), "clear and rewind": _clear_and_rewind}
+
+
+@pytest.mark.parametrize("hide_all", HIDE_ALL.values(), ids=HIDE_ALL)
 def test_a_conversation_whose_messages_are_all_hidden_has_no_view(hide_all):
     chat = Conversation("a", system="Be brief.")
     chat.append("one")

@@ -251,6 +251,12 @@ def test_a_run_takes_one_user_message(store, roles):
         run_sync(support_chat(store).run(InProcessAdapter(), [{"role": role, "content": "Hi."} for role in roles]))
 
 
+@pytest.mark.parametrize("tools", [look_up, tool(look_up), None])
+def test_tools_that_are_not_a_list_are_refused(store, tools):
+    with pytest.raises(InvalidSetting, match=r"expected a list of functions or tools: \[find_order\]"):
+        run_sync(support_chat(store).run(InProcessAdapter(), "Hi.", tools=tools))
+
+
 def test_events_are_one_line_each():
     model = ScriptedModel(call("look_up", number=17), "It was\nshipped.")
     with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:

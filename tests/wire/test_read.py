@@ -251,6 +251,16 @@ def test_an_async_stream_is_refused_and_the_error_names_the_final_response():
         read(chunks())
 
 
+def test_an_answer_that_is_not_awaited_is_refused_and_the_error_says_so():
+    async def answer():
+        return {"role": "assistant", "content": "17"}
+
+    coroutine = answer()
+    with pytest.raises(InvalidMessage, match="is of type coroutine; await it and pass the result"):
+        read(coroutine)
+    coroutine.close()
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda values: st.lists(values, max_size=2) | st.dictionaries(st.sampled_from(["type", "text"]), values),

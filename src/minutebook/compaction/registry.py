@@ -71,7 +71,7 @@ def strategy_from(strategy: HistoryStrategy | str) -> HistoryStrategy:
         UnknownName: there is no strategy of that name.
         InvalidSetting: the object is not a strategy.
     """
-    return strategy_named(strategy) if isinstance(strategy, str) else require_strategy(strategy)
+    return require_strategy(strategy_named(strategy) if isinstance(strategy, str) else strategy)
 
 
 def strategy_with_settings(name: str, settings: Mapping[str, Any]) -> tuple[HistoryStrategy, set[str]]:

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import pairwise
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -22,6 +23,8 @@ from minutebook.tokens.models import ModelInfo
 
 DEFAULT_THRESHOLD: Final = 0.8
 """Share of the context window above which compaction is due."""
+_PARAMETERS: Final = {"should_trigger": ("history",), "apply": ("history", "summarizer")}
+"""The parameters of each method of a strategy, which are passed by position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +213,21 @@ class HistoryStrategy(Protocol):
 
 
 def require_strategy(strategy: Any) -> HistoryStrategy:
-    """Return the strategy if it has the methods of a `HistoryStrategy`.
+    """Return the strategy if it has the methods of a `HistoryStrategy`, with their parameters.
 
     Raises:
-        InvalidSetting: it lacks one of them, or it is a class.
+        InvalidSetting: it lacks one of them, or one has other parameters, or it is a class.
     """
     if isinstance(strategy, type):
         raise InvalidSetting("strategy", strategy, f"an object, such as {strategy.__name__}()")
     if not isinstance(strategy, HistoryStrategy):
         raise InvalidSetting("strategy", strategy, "a name, or an object of a subclass of HistoryStrategy")
+    for method, parameters in _PARAMETERS.items():
+        try:
+            signature(getattr(strategy, method)).bind(*parameters)
+        except TypeError:
+            expected = f"{type(strategy).__name__}.{method} with the parameters (self, {', '.join(parameters)})"
+            raise InvalidSetting("strategy", strategy, expected) from None
     return strategy
 
 

@@ -13,7 +13,7 @@ from minutebook.history.incremental import ContextualManager
 from minutebook.history.overflow import AdaptiveViewBuilder
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, HistoryManager, SessionProtocol
 from minutebook.history.view import View
-from minutebook.record.fold import Fold
+from minutebook.record.fold import Fold, cleared_count
 from minutebook.record.message import Message, Provider, leading_system_count
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
@@ -74,7 +74,7 @@ class ViewSource:
     @property
     def start(self) -> int:
         """The index of the first message that is not cleared; the length of the record if there is none."""
-        return max((fold.stop for fold in self.folds if fold.is_rewind and not fold.start), default=0)
+        return cleared_count(self.folds)
 
     def extend(self, messages: Sequence[Message], start: int | None = None) -> None:
         """Append messages that have the positions from `start` on; by default they follow the record."""

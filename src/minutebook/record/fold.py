@@ -8,7 +8,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import is_
+from operator import attrgetter, is_
 from typing import Final
 
 from minutebook.errors import InvalidSetting, require_type
@@ -73,6 +73,15 @@ class Fold:
 
     def __hash__(self) -> int:
         return hash(self.id)  # tuples of thousands of folds are cache keys, so hashing must be fast
+
+
+def cleared_count(folds: Iterable[Fold]) -> int:
+    """The number of messages at the start of the record that `clear` and `rewind` hide."""
+    count = 0
+    for fold in sorted(folds, key=attrgetter("start")):
+        if fold.is_rewind and fold.start == count:  # a rewind may hide what followed a clear
+            count = fold.stop
+    return count
 
 
 class HiddenMessages(Mapping[int, Fold]):

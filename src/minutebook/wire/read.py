@@ -4,7 +4,8 @@ This is the only reader of such input. Everything becomes chat messages, the for
 cannot express is stored in it under `write.FORMAT_KEYS`, so that writing it in the client's format restores everything.
 """
 
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import is_
@@ -95,8 +96,18 @@ def read_input(client_input: Any) -> ClientInput:
         return response if response is not None else ClientInput(list(_messages([client_input])))
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
         return ClientInput(list(_messages(value)))
-    fix = _READ_STREAM if isinstance(client_input, AsyncIterable) else f"expected {_EXPECTED_INPUT}"
-    raise InvalidMessage("", f"is of type {type(client_input).__name__}; {fix}")
+    raise InvalidMessage("", f"is of type {type(client_input).__name__}; {_fix(client_input)}")
+
+
+def _fix(value: Any) -> str:
+    """What to pass instead of an object that cannot be read."""
+    if isinstance(value, Awaitable):
+        return "await it and pass the result"
+    if isinstance(value, (AsyncIterable, AbstractContextManager, AbstractAsyncContextManager)):
+        return _READ_STREAM
+    if callable(getattr(value, "parse", None)):  # of `with_raw_response`
+        return "pass the result of its parse()"
+    return f"expected {_EXPECTED_INPUT}"
 
 
 def read_arguments(arguments: Iterable[Any]) -> list[ClientInput]:

@@ -105,6 +105,16 @@ def test_every_system_message_takes_the_place_of_the_one_before(run: Run) -> Non
             assert heard(provider)[1] == ("user", "First?")
 
 
+def test_a_cleared_chat_gets_a_new_system_message(run: Run, state: Path) -> None:
+    with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:
+        run(*ask(provider, "First?", "--id", "tea", "--system", "Be brief."))
+        run("clear", "tea")
+        for question, system in (("Second?", "Be kind."), ("Third?", "Be polite.")):
+            run(*ask(provider, question, "--continue", "--id", "tea", "--system", system))
+            assert heard(provider)[:2] == [("system", system), ("user", "Second?")]
+            assert heard(provider)[-1] == ("user", question)
+
+
 @pytest.mark.usefixtures("state")
 def test_the_chat_in_which_something_was_said_last_goes_on(run: Run) -> None:
     with LoopbackProvider(ScriptedModel(otherwise="Yes.")) as provider:

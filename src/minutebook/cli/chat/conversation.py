@@ -16,7 +16,7 @@ from minutebook.conversation.handle.async_conversation import AsyncConversation
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.protocol import HistoryManager
 from minutebook.history.view import View
-from minutebook.record.fold import Fold
+from minutebook.record.fold import Fold, cleared_count
 from minutebook.record.message import Message, is_system, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.session.state import Session
@@ -107,17 +107,20 @@ class ChatConversation:
         if self._system is None or not len(self.conversation):
             return
         folds = await self.conversation.folds()
-        record = self.record
+        record, start = self.record, cleared_count(folds)
+        if start == len(record):
+            return  # the next message follows a new system message
         # A fold covers whole exchanges, so it also shows the messages after the system message again.
-        first_fold = next((fold for fold in folds if not fold.start), None)
-        stop = record.exchange_of(0).stop if first_fold is None else first_fold.stop
-        shown = list(record[:stop] if first_fold is None else first_fold.shown)
-        if is_system(shown[0]) and text_of(shown[0]) == self._system:
-            return
-        if is_system(shown[0]) and (first_fold is None or first_fold.id.startswith(_SYSTEM_FOLD_PREFIX)):
-            shown = shown[1:]
+        first_fold = next((fold for fold in folds if fold.start == start), None)
+        stop = record.exchange_of(start).stop if first_fold is None else first_fold.stop
+        shown = list(record[start:stop] if first_fold is None else first_fold.shown)
+        if shown and is_system(shown[0]):
+            if text_of(shown[0]) == self._system:
+                return
+            if first_fold is None or first_fold.id.startswith(_SYSTEM_FOLD_PREFIX):
+                shown = shown[1:]
         system: Message = {"role": "system", "content": self._system}
-        fold = Fold(f"{_SYSTEM_FOLD_PREFIX}{uuid4()}", 0, stop, (system, *shown), "the system message was replaced")
+        fold = Fold(f"{_SYSTEM_FOLD_PREFIX}{uuid4()}", start, stop, (system, *shown), "the system message was replaced")
         replaced = [] if first_fold is None else [first_fold.id]
         await self.conversation.store.add_fold(self.id, fold, replacing=replaced)
 

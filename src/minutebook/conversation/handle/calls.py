@@ -1,7 +1,7 @@
 """The model calls of a stored conversation: the views that are recorded as requests, and the runs of agents."""
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ from minutebook.conversation.minutes import CallSettings, SentRequest, usage_jso
 from minutebook.conversation.model_call import ModelCall
 from minutebook.conversation.requests import find_request, request_id
 from minutebook.conversation.view_source import ViewSource
-from minutebook.errors import ConversationBusy, DocumentExists, InvalidSetting, MissingSetting
+from minutebook.errors import ConversationBusy, DocumentExists, InvalidSetting, MissingSetting, require_type
 from minutebook.history.protocol import SessionProtocol
 from minutebook.history.view import View
 from minutebook.planning.budget import StepHistoryManager
@@ -106,6 +106,7 @@ class ConversationCalls(ConversationRecord):
         messages = [] if request is None else read_input(request).messages
         if request is not None and list(map(role_of, messages)) != ["user"]:
             raise InvalidSetting("request", request, "one user message; append others before the run")
+        require_type("tools", tools, Iterable, "a list of functions or tools: [find_order]")
         source = await self._read_locked()
         if not messages and is_empty(source):
             raise MissingSetting("request", f"pass the user message, because conversation {self.id!r} is empty")

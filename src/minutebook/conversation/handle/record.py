@@ -175,11 +175,14 @@ class ConversationRecord:
                 await asyncio.sleep(random.uniform(0, _MAX_PAUSE_SECONDS))  # noqa: S311 - only spreads retries
                 source = await self._synchronize()
                 continue
-            if version != self._version + 1:  # the key has been used: nothing was appended
+            is_new = version == self._version + 1
+            if is_new and (idempotency_key is not None or not self._version):
+                self._header = await self.store.header(self.id)
+                # Another handle that used the key may have stored other messages before these, such as a system message.
+                is_new = self._header.length == len(source.record) + len(added_messages)
+            if not is_new:
                 await self._synchronize()
                 return await self._last_position_of(append_id)
-            if not self._version:
-                self._header = await self.store.header(self.id)
             source.extend(added_messages)
             self._version = version
             self._note_calls(new_messages)

@@ -155,6 +155,19 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_skipped(chat: Path) -> None:
     assert lab(chat.parent / "other.json").exit_code == 5
 
 
+def test_a_broken_line_of_a_file_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.jsonl"
+    lines = [json.dumps({"id": name, "messages": MESSAGES}) for name in ("first", "last")]
+    file.write_text("\n".join([lines[0], '{"id": "bro', lines[1]]))
+
+    result = lab(file, "--policy", "token_budget", "--jobs", "1")
+
+    assert result.exit_code == 0, result.output
+    assert "2 sessions" in result.output
+    assert f"skipped {file}: " in result.output
+    assert "line 2" in result.output
+
+
 def test_no_session_is_long_enough(chat: Path) -> None:
     result = lab(chat, "--min-messages", "60", "--jobs", "1")
 

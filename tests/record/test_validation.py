@@ -6,7 +6,7 @@ from minutebook import Transcript, check, repair, view_of
 from minutebook.errors import InvalidMessage, InvalidSetting
 from minutebook.record import FindingKind
 from minutebook.record.finding import Severity
-from minutebook.record.validation import passes_quick_check
+from minutebook.record.validation import QuickCheck
 from tests.strategies import broken, conversations, in_flight
 
 CALL = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
@@ -101,7 +101,7 @@ def test_finds_nothing_in_a_valid_conversation(chat):
 
 @given(st.one_of(conversations(), in_flight(), broken()))
 def test_the_quick_check_never_accepts_what_the_full_check_rejects(chat):
-    if passes_quick_check(chat):
+    if QuickCheck().passes(chat):
         found = {kind for provider in ("openai", "anthropic", "gemini") for kind, _ in kinds(chat, provider)}
 
         assert found <= {FindingKind.BAD_PART}  # the quick check does not look at the parts of a content
@@ -109,7 +109,32 @@ def test_the_quick_check_never_accepts_what_the_full_check_rejects(chat):
 
 @given(conversations(user_first=True))
 def test_the_quick_check_accepts_valid_conversations(chat):
-    assert passes_quick_check(chat)
+    assert QuickCheck().passes(chat)
+
+
+@given(st.lists(st.one_of(conversations(), in_flight(), broken()), max_size=3), st.data())
+def test_a_quick_check_of_messages_that_grow_or_change_equals_a_new_one(chats, data):
+    growing = QuickCheck()
+    for chat in chats:
+        start = data.draw(st.integers(0, 2))
+        for end in sorted(data.draw(st.sets(st.integers(0, len(chat)), max_size=6))):
+            assert growing.passes(chat[start:end]) == QuickCheck().passes(chat[start:end])
+
+
+def test_the_quick_check_reads_only_the_messages_that_were_added():
+    class ReadMessage(dict):
+        reads = 0
+
+        def get(self, key, default=None):
+            ReadMessage.reads += 1
+            return super().get(key, default)
+
+    messages = [ReadMessage(role="user", content=str(number)) for number in range(100)]
+    growing = QuickCheck()
+    for end in range(1, len(messages) + 1):
+        assert growing.passes(messages[:end])
+
+    assert ReadMessage.reads == len(messages)
 
 
 @pytest.mark.parametrize("part", [{"type": "text"}, {"type": "text", "text": None}, {"type": "text", "text": 5}])

@@ -20,7 +20,7 @@ from minutebook.record.finding import SHAPE_KINDS, Finding, FindingKind, errors
 from minutebook.record.message import Message, Provider, is_result, is_system, leading_system_count
 from minutebook.record.repairs import RepairAction, placeholder_result, repair
 from minutebook.record.transcript import Transcript
-from minutebook.record.validation import check, passes_quick_check, rejected_kinds
+from minutebook.record.validation import QuickCheck, check, rejected_kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class _GuardedView:
         """Whether a message of the record that no provider accepts is in the view without its repair."""
         findings = self.record.findings
         malformed = {id(self.record[finding.index]) for finding in findings if finding.kind in SHAPE_KINDS}
-        return not malformed.isdisjoint(map(id, self.view))
+        return bool(malformed) and not malformed.isdisjoint(map(id, self.view))
 
     def restore_record(self, manager: HistoryManager | None) -> None:
         """Enforce `Guarantee.UNTOUCHED`."""
@@ -185,7 +185,7 @@ class _GuardedView:
     def make_valid(self) -> None:
         """Enforce `Guarantee.VALID`."""
         self._answer_open_calls()
-        if self.trusts_messages and passes_quick_check(self.view):
+        if self.trusts_messages and self.record.cached_value(("quick check",), QuickCheck).passes(self.view):
             return
         findings = errors(check(self.view, provider=self.provider))
         if self.keep_parts:

@@ -8,7 +8,7 @@ from minutebook.record.message import Message, is_result, result_id, role_of, te
 
 def curated_of(record: Sequence[Message], view: Sequence[Message]) -> Curated:
     """Any view of these messages with the origins of its messages. The reasons of `Changed` messages become notes."""
-    if isinstance(view, Curated) and not any(type(message) is Changed for message in view):
+    if isinstance(view, Curated) and Changed not in map(type, view):
         return view
     indexes = origins(record, view)
     changed = {

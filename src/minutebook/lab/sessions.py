@@ -133,8 +133,8 @@ def load_sessions(
     """The sessions of files, folders and minutebook databases (a SQLite file or a URL), one at a time.
 
     Files are in any format that `minutebook formats` lists; `format` names theirs if it is not detected. `model` replaces
-    the model that a recording names. With `skipped`, files in folders that cannot be read are added to that list and left
-    out. `advance` is called with the number of bytes read. `tenant` and `encryption_key` are those of databases.
+    the model that a recording names. With `skipped`, files in folders that cannot be read are left out; that list gets their
+    errors, and one for each part of another file that was not understood, such as a broken line. `advance` is called with the number of bytes read. `tenant` and `encryption_key` are those of databases.
 
     Raises, while iterating:
         UnreadableInput: a file is in no known format.
@@ -147,8 +147,9 @@ def load_sessions(
                     ids = (header.id for header in stored.headers() if header.length >= min_messages)
                     yield from (stored_session(stored, conversation, model) for conversation in ids)
                 continue
+            source = Source(file, advance=advance)
             try:
-                for conversation in read(Source(file, advance=advance), format):
+                for conversation in read(source, format):
                     if len(conversation.items) >= min_messages:
                         times = [item.at for item in conversation.items]
                         name = conversation.id or Path(file).name
@@ -157,6 +158,8 @@ def load_sessions(
                 if skipped is None or file == path:
                     raise
                 skipped.append(error)
+            if skipped is not None:
+                skipped += [UnreadableInput(source.name, str(part)) for part in source.skipped]
 
 
 def input_files(path: str | Path) -> list[str | Path]:

@@ -117,33 +117,58 @@ def _wrong_first_role(messages: Sequence[Message]) -> list[Finding]:
     return [Finding(FindingKind.EMPTY_VIEW, 0)]
 
 
-def passes_quick_check(messages: Sequence[Message]) -> bool:
+class QuickCheck:
     """Whether every provider certainly accepts the calls, results, ids and roles. Much faster than `check`.
 
-    If the result is False, call `check`: the messages may still be valid. The content of messages is not checked here,
-    because a transcript checks that when a message is appended.
+    If messages are those of the previous call with others appended, only the appended ones are read: a view that grows
+    is not read again at every request.
     """
-    open_ids: set[str] = set()
-    used_ids: set[str] = set()
-    has_user_message = False
-    for message in messages:
-        role = message.get("role")
-        if role == "tool":
-            call_id = message.get("tool_call_id")
-            if not isinstance(call_id, str) or call_id not in open_ids:
+
+    __slots__ = ("_checked", "_has_user_message", "_used_ids")
+
+    def __init__(self) -> None:
+        self._start_again()
+
+    def _start_again(self) -> None:
+        self._checked: list[Message] = []
+        """The messages of the previous call, if they passed."""
+        self._has_user_message = False
+        self._used_ids: set[str] = set()
+
+    def passes(self, messages: Sequence[Message]) -> bool:
+        """Whether the messages pass. If not, call `check`: they may still be valid.
+
+        The content of messages is not checked here, because a transcript checks that when a message is appended.
+        """
+        if messages[: len(self._checked)] != self._checked:
+            self._start_again()
+        added = messages[len(self._checked) :]
+        if self._accepts(added):
+            self._checked += added
+            return True
+        self._start_again()
+        return False
+
+    def _accepts(self, added: Sequence[Message]) -> bool:
+        open_ids: set[str] = set()
+        for message in added:
+            role = message.get("role")
+            if role == "tool":
+                call_id = message.get("tool_call_id")
+                if not isinstance(call_id, str) or call_id not in open_ids:
+                    return False
+                open_ids.discard(call_id)
+                continue
+            if open_ids or role not in ROLES:
                 return False
-            open_ids.discard(call_id)
-            continue
-        if open_ids or role not in ROLES:
-            return False
-        has_user_message = has_user_message or role == "user"
-        if not has_user_message and role not in SYSTEM_ROLES:
-            return False
-        if "tool_calls" in message or "function_call" in message:
-            ids = call_ids(message)
-            open_ids.update(ids)
-            has_unique_ids = len(open_ids) == len(ids) and used_ids.isdisjoint(open_ids)
-            if role != "assistant" or MISSING_ID in open_ids or not has_unique_ids:
+            self._has_user_message = self._has_user_message or role == "user"
+            if not self._has_user_message and role not in SYSTEM_ROLES:
                 return False
-            used_ids |= open_ids
-    return has_user_message and not open_ids
+            if "tool_calls" in message or "function_call" in message:
+                ids = call_ids(message)
+                open_ids.update(ids)
+                has_unique_ids = len(open_ids) == len(ids) and self._used_ids.isdisjoint(open_ids)
+                if role != "assistant" or MISSING_ID in open_ids or not has_unique_ids:
+                    return False
+                self._used_ids |= open_ids
+        return self._has_user_message and not open_ids

@@ -80,7 +80,7 @@ class LabInput:
     def require_sessions(self, report: Report) -> None:
         """Raise `MissingSetting` if no session was replayed."""
         if not report.sessions:
-            unread = f" ({len(self.skipped):,} files could not be read)" if self.skipped else ""
+            unread = f" ({len(self.skipped):,} files or parts of files could not be read)" if self.skipped else ""
             advice = "use a smaller --min-messages" if self.min_messages > 1 else "pass a path that has sessions"
             raise MissingSetting(f"a session with {self.min_messages:,} or more messages{unread}", advice)
 
@@ -88,7 +88,7 @@ class LabInput:
         for error in self.skipped[:3]:
             click.echo(f"skipped {error}", err=True)
         if len(self.skipped) > 3:
-            click.echo(f"skipped {len(self.skipped) - 3:,} more files that cannot be read", err=True)
+            click.echo(f"skipped {len(self.skipped) - 3:,} more files or parts of files that cannot be read", err=True)
 
 
 def lab_options(function: Callable[..., Any]) -> Callable[..., Any]:

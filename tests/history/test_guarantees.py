@@ -332,3 +332,23 @@ def test_a_message_that_a_repair_adds_counts_towards_the_limit(max_tokens):
 
     assert view.tokens <= max_tokens
     assert check(view.curated, provider="anthropic") == []
+
+
+def test_a_result_before_its_call_is_an_orphan_for_every_manager():
+    def result(call_id):
+        return {"role": "tool", "tool_call_id": call_id, "content": f"result {call_id}"}
+
+    calls = [{"id": name, "type": "function", "function": {"name": "read", "arguments": "{}"}} for name in ("a", "b")]
+    record = [
+        {"role": "user", "content": "wait"},
+        result("a"),
+        {"role": "user", "content": "ok"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        result("b"),
+        {"role": "user", "content": "more"},
+    ]
+
+    views = [list(view_of(record, manager).messages) for manager in (PassthroughManager(), TokenBudgetManager(5_000))]
+
+    assert views[0] == views[1]
+    assert "result a" not in [message["content"] for message in views[0]]

@@ -18,7 +18,7 @@ from minutebook.history.origins import curated_of
 from minutebook.history.protocol import NO_CONTEXT, CurationContext, Guarantee, HistoryManager, Violation
 from minutebook.record.finding import SHAPE_KINDS, Finding, FindingKind, errors
 from minutebook.record.message import Message, Provider, is_result, is_system, leading_system_count
-from minutebook.record.repairs import RepairAction, placeholder_result, repair
+from minutebook.record.repairs import RepairAction, placeholder_result, repair_view
 from minutebook.record.transcript import Transcript
 from minutebook.record.validation import QuickCheck, check, rejected_kinds
 
@@ -200,7 +200,7 @@ class _GuardedView:
                 detail = str(replace(finding, index=position))
                 self.violations.append(Violation(Guarantee.VALID, detail, in_record=True))
         if findings:
-            repaired = repair(self.view, provider=self.provider, keep_parts=self.keep_parts)
+            repaired = repair_view(self.view, self.provider, keep_parts=self.keep_parts)
             record_positions = [None if index is None else self.view.origins[index] for index in repaired.origins]
             notes = {
                 position: ViewNote(_status(change.action), change.what)

@@ -113,16 +113,27 @@ def repair(
     return _Repairer(messages, provider, keep_open, keep_parts=keep_parts).run()
 
 
+def repair_view(view: Sequence[Message], provider: Provider, *, keep_parts: bool) -> Repaired:
+    """Repair a view of a transcript: a result before its call is an orphan, as it is in the transcript."""
+    return _Repairer(view, provider, keep_open=False, keep_parts=keep_parts, drops_early_results=True).run()
+
+
 class _Repairer:
     def __init__(
-        self, messages: Sequence[Message], provider: Provider | None, keep_open: bool, *, keep_parts: bool = False
+        self,
+        messages: Sequence[Message],
+        provider: Provider | None,
+        keep_open: bool,
+        *,
+        keep_parts: bool = False,
+        drops_early_results: bool = False,
     ) -> None:
         """With None as the provider, OpenAI's rules apply, and names and parts are not repaired."""
         self.source = messages
         self.provider = provider
         self.keep_parts = keep_parts
         self.rejected = rejected_kinds(provider or "openai")
-        self.pairs = call_pairs(messages, in_progress=keep_open)
+        self.pairs = call_pairs(messages, in_progress=keep_open or drops_early_results)
         self.open_exchange_start = _last_exchange_start(messages) if keep_open else -1
         self.source_ids = {call_id for message in messages for call_id in call_ids(message)}
         self.output_ids: set[str] = set()

@@ -421,6 +421,18 @@ def test_a_resumed_session_of_claude_code_continues_the_earlier_one() -> None:
     assert (conversation.id, len(conversation.messages)) == ("s-1", 4)
 
 
+def test_a_damaged_line_of_claude_code_does_not_split_the_session() -> None:
+    session = [
+        session_line(name, parent, name)
+        for parent, name in zip([None, "u1", "a2", "u3"], ["u1", "a2", "u3", "a4"], strict=True)
+    ]
+    source = Source(lines(*session[:2]) + lines(session[2])[:50] + b"\n" + lines(session[3]))
+    (conversation,) = read(source)
+
+    assert [text_of(message) for message in conversation.messages] == ["u1", "a2", "a4"]
+    assert [part.place for part in source.skipped] == ["line 3"]
+
+
 def test_the_stream_of_claude_code_is_one_conversation() -> None:
     def streamed(line: dict[str, Any], **fields: Any) -> dict[str, Any]:
         other = {key: value for key, value in line.items() if key not in {"parentUuid", "sessionId", "timestamp"}}

@@ -139,6 +139,26 @@ def test_a_changed_anthropic_request_keeps_the_fields_of_its_messages() -> None:
     assert with_messages(conversation, conversation.items) == request
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("anthropic", {"system": "s", "messages": [USER, {"role": "assistant", "content": [{"type": "new", "a": 1}]}]}),
+        ("anthropic", {"system": "s", "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "new"}]}]}),
+        ("anthropic", {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml", "data": "AAAA"}}]}]}),
+        ("openai-responses", {"model": "m", "input": [USER, {"role": "assistant", "content": "hi", "phase": "final_answer"}]}),
+        ("openai-responses", {"model": "m", "input": [*ITEMS, {**USER, "id": "m1", "new": [1]}]}),
+        ("openai-responses", {"model": "m", "input": [{"type": "message", "role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}]}),
+        ("openai-responses", {"model": "m", "instructions": "", "input": [{"type": "message", "role": "system", "content": []}, ITEMS[0]]}),
+        ("gemini", {"contents": [{"parts": [{"text": "hello"}]}]}),
+        ("gemini", {"contents": [{"role": "function", "parts": [{"functionResponse": {"name": "f", "response": {}}}, {"text": "a"}]}]}),
+    ],
+)  # fmt: skip
+def test_a_changed_request_keeps_what_its_api_may_have(name: str, value: Any) -> None:
+    conversation = read_one(value, name)
+
+    assert with_messages(conversation, conversation.items) == value
+
+
 def test_images_in_results_of_langchain_are_images() -> None:
     call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
     conversation = read_one(

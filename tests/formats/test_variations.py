@@ -12,7 +12,7 @@ from minutebook.agent.messages import usage_from
 from minutebook.formats import Source, SourceConversation, detect, formats, read
 from minutebook.formats.registry import with_messages
 from minutebook.record.message import call_ids, is_result, result_id, text_of
-from tests.formats.samples import ITEMS, TIME
+from tests.formats.samples import CONTENTS, ITEMS, TIME
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 PART = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
@@ -93,6 +93,28 @@ def test_contents_of_gemini_cli_may_be_a_text_a_part_or_a_list(result: Any, expe
     assert text_of(conversation.messages[0]) == "hello"
     assert conversation.messages[2]["content"] == expected
     assert check(conversation.messages, provider=formats()["gemini-cli"].provider) == []
+
+
+def test_a_saved_checkpoint_of_gemini_cli_is_read() -> None:
+    conversation = read_one({"history": CONTENTS, "authType": "gemini-api-key"}, "gemini-cli")
+
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
+    assert [item.place for item in conversation.items] == [f"history[{index}]" for index in range(4)]
+
+
+def test_each_step_of_opencode_has_its_usage() -> None:
+    def tokens(count: int) -> dict[str, Any]:
+        return {"input": count, "output": 1, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+
+    def step(text: str, count: int) -> list[dict[str, Any]]:
+        parts = [{"type": "text", "text": text}] if text else []
+        return [{"type": "step-start"}, *parts, {"type": "step-finish", "tokens": tokens(count)}]
+
+    info = {"role": "assistant", "modelID": "m", "tokens": tokens(7)}
+    message = {"info": info, "parts": [*step("one", 5), *step("two", 7), *step("", 9)]}
+    conversation = read_one({"info": {"id": "s"}, "messages": [message]}, "opencode")
+
+    assert [usage_from(item.usage).input_tokens for item in conversation.items] == [5, 7]
 
 
 def test_calls_without_ids_get_ids_of_their_own() -> None:

@@ -43,6 +43,8 @@ class SourceConversation:
     created_at: datetime | None = None
     branch_of: str | None = None
     """The id of the conversation that this one is a branch of. Both begin with the same messages."""
+    is_continuation: bool = False
+    """The provider has the messages before its own, so results may answer calls that are not in the file."""
     former_ids: tuple[str, ...] = ()
     """The ids that the reader may have given the conversation when the file had fewer messages or another current branch."""
     folds: tuple[Fold, ...] = ()

@@ -127,9 +127,12 @@ def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
         at, usage = time_of(body.get("created_at")), body.get("usage")
         messages = [replace(item, at=at, model=body.get("model")) for item in messages]
         messages[-1:] = [replace(item, usage=usage) for item in messages[-1:]]
+    has_references = any(item_type(item) == "item_reference" for item in items)
+    is_continuation = has_references or bool(body.get("previous_response_id") or body.get("conversation"))
+    facts: dict[str, Any] = {**facts_of(body), "is_continuation": is_continuation}
     if body is value:
-        return SourceConversation(items=messages, **facts_of(value), data=without_messages(value, name))
-    facts = {**facts_of(body), "id": text_id(value["custom_id"])}
+        return SourceConversation(items=messages, **facts, data=without_messages(value, name))
+    facts["id"] = text_id(value["custom_id"])
     key = "body" if "body" in value else "response"
     return SourceConversation(items=messages, **facts, data={**value, key: without_messages(body, name)})
 

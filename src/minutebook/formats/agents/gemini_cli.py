@@ -53,7 +53,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
                 source.skip(value.place, "is not a message of a Gemini CLI session")
 
     for value in source.values():
-        if has_keys(value.data, "history"):
+        if has_keys(value.data, "history") and matches(value.data):
             with skip_malformed(source, value.place):
                 for item in items_of(value.data["history"], list_places(value.place, "history")):
                     items_by_id.setdefault(item.place, []).append(item)

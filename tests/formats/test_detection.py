@@ -51,6 +51,15 @@ def test_a_chat_request_for_a_claude_model_is_chat(fields: dict[str, Any]) -> No
     assert detect(json.dumps({**REQUEST, **fields}).encode()).name == "openai-chat"
 
 
+@pytest.mark.parametrize("fields", [{"name": "bob"}, {"id": "m1"}, {"timestamp": "2026-03-01"}, {"phase": "x"}])
+def test_messages_with_only_texts_and_other_fields_are_chat(fields: dict[str, Any]) -> None:
+    messages = [{**message, **fields} for message in REQUEST["messages"]]  # type: ignore[dict-item,attr-defined]
+    (conversation,) = read(json.dumps(messages).encode())
+
+    assert (conversation.format, conversation.messages) == ("openai-chat", messages)
+    assert detect(as_lines(messages)).name == "openai-chat"
+
+
 def test_the_system_prompt_of_an_anthropic_request_is_read() -> None:
     (conversation,) = read(json.dumps({**REQUEST, "system": "SYS"}).encode())
 

@@ -129,6 +129,8 @@ def test_a_file_in_no_known_format_is_refused(content: bytes) -> None:
         ("[{}, {},", "is incomplete: it ends after element 1; copy the file again"),
         ("[{}, {", "is incomplete: it ends within element 1; copy the file again"),
         ("[{} {}]", "not JSON (expected ',' or ']' after element 0); expected JSON"),
+        ("[\n{}\n]\n[\n{}\n]\n", "not JSON (text after the end of the array); expected JSON"),
+        ("[{}]}", "not JSON (text after the end of the array); expected JSON"),
     ],
 )
 def test_the_refusal_of_a_damaged_array_says_where_it_is_damaged(content: str, problem: str) -> None:

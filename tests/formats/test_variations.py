@@ -12,7 +12,7 @@ from minutebook.agent.messages import usage_from
 from minutebook.formats import Source, SourceConversation, detect, formats, read
 from minutebook.formats.registry import with_messages
 from minutebook.record.message import call_ids, is_result, result_id, text_of
-from tests.formats.samples import ITEMS, TIME
+from tests.formats.samples import CONTENTS, ITEMS, TIME
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 PART = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
@@ -95,6 +95,28 @@ def test_contents_of_gemini_cli_may_be_a_text_a_part_or_a_list(result: Any, expe
     assert check(conversation.messages, provider=formats()["gemini-cli"].provider) == []
 
 
+def test_a_saved_checkpoint_of_gemini_cli_is_read() -> None:
+    conversation = read_one({"history": CONTENTS, "authType": "gemini-api-key"}, "gemini-cli")
+
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
+    assert [item.place for item in conversation.items] == [f"history[{index}]" for index in range(4)]
+
+
+def test_each_step_of_opencode_has_its_usage() -> None:
+    def tokens(count: int) -> dict[str, Any]:
+        return {"input": count, "output": 1, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+
+    def step(text: str, count: int) -> list[dict[str, Any]]:
+        parts = [{"type": "text", "text": text}] if text else []
+        return [{"type": "step-start"}, *parts, {"type": "step-finish", "tokens": tokens(count)}]
+
+    info = {"role": "assistant", "modelID": "m", "tokens": tokens(7)}
+    message = {"info": info, "parts": [*step("one", 5), *step("two", 7), *step("", 9)]}
+    conversation = read_one({"info": {"id": "s"}, "messages": [message]}, "opencode")
+
+    assert [usage_from(item.usage).input_tokens for item in conversation.items] == [5, 7]
+
+
 def test_calls_without_ids_get_ids_of_their_own() -> None:
     call = {"name": "look", "args": {}, "id": None, "type": "tool_call"}
     conversation = read_one(
@@ -137,6 +159,26 @@ def test_a_changed_anthropic_request_keeps_the_fields_of_its_messages() -> None:
     conversation = read_one(request, "anthropic")
 
     assert with_messages(conversation, conversation.items) == request
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("anthropic", {"system": "s", "messages": [USER, {"role": "assistant", "content": [{"type": "new", "a": 1}]}]}),
+        ("anthropic", {"system": "s", "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "new"}]}]}),
+        ("anthropic", {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/svg+xml", "data": "AAAA"}}]}]}),
+        ("openai-responses", {"model": "m", "input": [USER, {"role": "assistant", "content": "hi", "phase": "final_answer"}]}),
+        ("openai-responses", {"model": "m", "input": [*ITEMS, {**USER, "id": "m1", "new": [1]}]}),
+        ("openai-responses", {"model": "m", "input": [{"type": "message", "role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}]}),
+        ("openai-responses", {"model": "m", "instructions": "", "input": [{"type": "message", "role": "system", "content": []}, ITEMS[0]]}),
+        ("gemini", {"contents": [{"parts": [{"text": "hello"}]}]}),
+        ("gemini", {"contents": [{"role": "function", "parts": [{"functionResponse": {"name": "f", "response": {}}}, {"text": "a"}]}]}),
+    ],
+)  # fmt: skip
+def test_a_changed_request_keeps_what_its_api_may_have(name: str, value: Any) -> None:
+    conversation = read_one(value, name)
+
+    assert with_messages(conversation, conversation.items) == value
 
 
 def test_images_in_results_of_langchain_are_images() -> None:
@@ -419,6 +461,18 @@ def test_a_resumed_session_of_claude_code_continues_the_earlier_one() -> None:
     conversation = read_one(lines(*first, *({**line, "sessionId": "s-2"} for line in second)), "claude-code")
 
     assert (conversation.id, len(conversation.messages)) == ("s-1", 4)
+
+
+def test_a_damaged_line_of_claude_code_does_not_split_the_session() -> None:
+    session = [
+        session_line(name, parent, name)
+        for parent, name in zip([None, "u1", "a2", "u3"], ["u1", "a2", "u3", "a4"], strict=True)
+    ]
+    source = Source(lines(*session[:2]) + lines(session[2])[:50] + b"\n" + lines(session[3]))
+    (conversation,) = read(source)
+
+    assert [text_of(message) for message in conversation.messages] == ["u1", "a2", "a4"]
+    assert [part.place for part in source.skipped] == ["line 3"]
 
 
 def test_the_stream_of_claude_code_is_one_conversation() -> None:

@@ -12,8 +12,12 @@ from minutebook.cli.progress import read_progress
 from minutebook.errors import UnreadableInput
 from minutebook.formats import Format, Source, SourceConversation, detect, format_named, read
 from minutebook.formats.libraries.export import FORMAT as EXPORT
+from minutebook.record.finding import Finding, FindingKind
 from minutebook.record.message import Message, Provider
+from minutebook.record.validation import check
 
+_EARLIER_KINDS: Final = frozenset({FindingKind.ORPHAN_RESULT, FindingKind.WRONG_FIRST_ROLE})
+"""The kinds of problems that messages before those of the file may solve."""
 MAX_SKIPPED_LINES: Final = 20
 """Maximum number of skipped parts that are printed; the others are counted."""
 
@@ -72,6 +76,12 @@ class FileConversation:
         """Where a message is in the file: "line 3", or its index if the file does not say."""
         items = self.conversation.items
         return (items[index].place if index < len(items) else "") or f"message {index}"
+
+    def findings(self, option: str | None, messages: Sequence[Message] | None = None) -> list[Finding]:
+        """The problems that the provider has with its messages, or with others in their place."""
+        findings = check(self.messages if messages is None else messages, provider=self.provider(option))
+        ignored = _EARLIER_KINDS if self.conversation.is_continuation else ()
+        return [finding for finding in findings if finding.kind not in ignored]
 
     def provider(self, option: str | None) -> Provider:
         """The provider whose rules apply: that of `--provider`, else that of the format."""

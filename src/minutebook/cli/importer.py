@@ -38,7 +38,6 @@ from minutebook.record.finding import errors
 from minutebook.record.fold import Fold, record_with_folds
 from minutebook.record.message import is_user, plain_copy
 from minutebook.record.transcript import Transcript
-from minutebook.record.validation import check
 from minutebook.store.base import ConversationStore
 from minutebook.store.codec import fold_to_json
 from minutebook.store.transfer import FORMAT
@@ -402,7 +401,7 @@ def _problems(conversation: FileConversation) -> list[str]:
     Raises:
         InvalidMessage: it has an item that is not a message.
     """
-    findings = errors(check(conversation.messages, provider=conversation.format.provider))
+    findings = errors(conversation.findings(None))
     more = [f"and {len(findings) - MAX_PROBLEMS:,} more"] if len(findings) > MAX_PROBLEMS else []
     return [*map(str, findings[:MAX_PROBLEMS]), *more]
 

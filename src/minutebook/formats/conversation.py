@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from minutebook.formats.source import Kind, Source, Value
 from minutebook.formats.value_errors import skip_malformed
@@ -43,6 +43,8 @@ class SourceConversation:
     created_at: datetime | None = None
     branch_of: str | None = None
     """The id of the conversation that this one is a branch of. Both begin with the same messages."""
+    is_continuation: bool = False
+    """The provider has the messages before its own, so results may answer calls that are not in the file."""
     former_ids: tuple[str, ...] = ()
     """The ids that the reader may have given the conversation when the file had fewer messages or another current branch."""
     folds: tuple[Fold, ...] = ()
@@ -140,7 +142,11 @@ def read_items(
 
 
 def items_of(
-    messages: Iterable[Any], places: Iterable[str], *, is_anthropic: bool = False, **facts: Any
+    messages: Iterable[Any],
+    places: Iterable[str],
+    *,
+    api: Literal["anthropic", "responses"] | None = None,
+    **facts: Any,
 ) -> list[SourceMessage]:
     """Read messages in any provider's format, each with its place. `places` may be longer than `messages`.
 
@@ -150,7 +156,7 @@ def items_of(
     places_by_index = list(islice(places, len(provider_messages)))
     return [
         SourceMessage(message, places_by_index[index], **facts)
-        for index, message in read_numbered(provider_messages, is_anthropic=is_anthropic)
+        for index, message in read_numbered(provider_messages, api=api)
     ]
 
 

@@ -19,10 +19,11 @@ from minutebook.formats.requests.settings import converted_settings
 from minutebook.formats.source import Source
 from minutebook.formats.value_errors import MALFORMED, problem_of, shape_test, skip_malformed
 from minutebook.record.message import Message
-from minutebook.wire.write import without_own_keys
 
 GROUP: Final = "minutebook.formats"
 """The group of entry points that add formats."""
+_READ_KEYS: Final = frozenset({"role", "content", "tool_calls", "tool_call_id"})
+"""Keys of a message that formats must read alike. Other keys are kept as details by formats that do not have them."""
 _MODULES: Final = (
     "libraries.export",
     "libraries.database",
@@ -161,12 +162,16 @@ def _terms(sample: list[Any]) -> Iterator[str]:
 
 
 def _reading(sample: list[Any], format_: Format) -> tuple[list[list[Message]], int]:
-    """What a format reads in the values of a file: the messages without details that are not shown, and how much it skips."""
+    """What a format reads in the values of a file: the messages without details, and how much it skips."""
     source = Source(json.dumps(sample).encode())
     conversations: list[SourceConversation] = []
     with skip_malformed(source, "the file"):
         conversations = list(format_.read(source))
-    return [[without_own_keys(message) for message in each.messages] for each in conversations], len(source.skipped)
+    messages: list[list[Message]] = [
+        [{key: message[key] for key in _READ_KEYS & message.keys()} for message in each.messages]
+        for each in conversations
+    ]
+    return messages, len(source.skipped)
 
 
 def read(source: str | Path | bytes | Source, format: str | None = None) -> Iterator[SourceConversation]:  # noqa: A002 - the natural name for callers

@@ -284,6 +284,9 @@ class _Buffer:
         if self._next_character() == "":
             place = f"after element {index - 1}" if index else "before the first element"
             raise UnreadableInput(self._name, f"is incomplete: it ends {place}; copy the file again")
+        self._position += 1
+        if self._next_character():
+            raise UnreadableInput(self._name, f"not JSON (text after the end of the array); {_EXPECTED}")
 
     def _element(self, index: int) -> Any:
         while True:

@@ -76,10 +76,12 @@ def to_anthropic(
     messages of one role are merged, as Anthropic would do, unless the second one has `START_KEY`. `tools` are part of the
     prompt digest.
 
-    `as_read` is for files: blank texts, results in separate messages and unknown fields stay as they were read, although
-    Anthropic rejects them.
+    `as_read` is for files: blank texts in answers, parts, results in separate messages and unknown fields stay as they were
+    read, although Anthropic rejects them.
     """
-    messages = _with_valid_calls([with_known_parts(message, "anthropic") for message in messages])
+    messages = _with_valid_calls(
+        [message if as_read else with_known_parts(message, "anthropic") for message in messages]
+    )
     leading = leading_system_count(messages)
     system = [block for message in messages[:leading] for block in _blocks(message) if block != _text(_EMPTY_TEXT)]
     converted: list[dict[str, Any]] = []

@@ -67,6 +67,7 @@ def messages_to_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """The contents for chat messages without their leading system messages, which are the `systemInstruction`."""
     contents: list[dict[str, Any]] = []
     previous: Message = {}
+    previous_role = ""
     tool_names: dict[str, str] = {}
     omitted_ids: set[str] = set()
     for message in messages[leading_system_count(messages) :]:
@@ -82,11 +83,12 @@ def messages_to_contents(messages: Sequence[Message]) -> list[dict[str, Any]]:
         role = "model" if role_of(message) == "assistant" else "user"
         # The responses of one turn are one content. A repair may have added, moved or removed a neighbour.
         joins_result = is_result(message) and is_result(previous) and GEMINI_KEY not in {*message} & {*previous}
-        if contents and contents[-1]["role"] == role and (stored.get("joined") or joins_result):
+        if previous_role == role and (stored.get("joined") or joins_result):
             contents[-1]["parts"] += parts
         else:
-            contents.append({"role": role, "parts": parts, **plain_copy(stored.get("fields", {}))})
-        previous = message
+            content = {"role": role, "parts": parts, **plain_copy(stored.get("fields", {}))}
+            contents.append({key: value for key, value in content.items() if key != "role" or value is not None})
+        previous, previous_role = message, role
     return contents
 
 
@@ -158,8 +160,8 @@ class _ContentReader:
 def _store_content(messages: list[dict[str, Any]], content: Mapping[str, Any]) -> None:
     """Store `joined` in all messages of the content, and the content's other fields in the first message."""
     fields = {key: plain_copy(value) for key, value in content.items() if key not in {"role", "parts"}}
-    if "role" not in content:
-        fields["role"] = "user"
+    if content.get("role") not in {"user", "model"}:
+        fields["role"] = content.get("role")
     for index, message in enumerate(messages):
         stored = message.setdefault(GEMINI_KEY, {})
         stored["joined"] = index > 0

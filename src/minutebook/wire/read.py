@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import is_
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.message import (
@@ -219,17 +219,19 @@ def _read_completion(completion: Mapping[str, Any]) -> ClientInput:
     return ClientInput([answer], completion.get("usage"), completion.get("model"), choice.get("finish_reason"))
 
 
-def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Iterator[tuple[int, Message]]:
+def read_numbered(
+    values: Iterable[Any], *, api: Literal["anthropic", "responses"] | None = None
+) -> Iterator[tuple[int, Message]]:
     """Read a list of messages. Yields each chat message with the index of the value that it was read from.
 
-    Neighbouring Responses items are read together, because they may be parts of one message. Pass `is_anthropic` if the
-    values are known to be Anthropic's messages. By default they are read as such if one has a block that only Anthropic has.
+    Neighbouring Responses items are read together, because they may be parts of one message. Pass `api` if it is known. By
+    default the values are read as messages of Anthropic or items if one has a block or a type that only that API has.
 
     Raises, while iterating:
         InvalidMessage: a value has an unknown format.
     """
     originals = list(values)
-    are_plain_chat = [not is_anthropic and is_plain_chat(value) for value in originals]
+    are_plain_chat = [api is None and is_plain_chat(value) for value in originals]
     json_values = [
         value if is_plain_value else _require_mapping(_json_data(value), index)
         for index, (value, is_plain_value) in enumerate(zip(originals, are_plain_chat, strict=True))
@@ -238,6 +240,10 @@ def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Itera
     if json_values and len(others) == len(json_values) and all(map(is_gemini_content, json_values)):
         yield from numbered_messages(json_values)
         return
+    if api == "responses":
+        yield from _item_messages(json_values, 0)
+        return
+    is_anthropic = api == "anthropic"
     has_items = not is_anthropic and any(map(is_item, others))
     has_blocks = is_anthropic or any(map(is_anthropic_message, others))
     items: list[Mapping[str, Any]] = []
@@ -255,7 +261,11 @@ def read_numbered(values: Iterable[Any], *, is_anthropic: bool = False) -> Itera
             yield from ((index, message) for message in response.messages)
         elif has_blocks:
             previous = json_values[index - 1] if index else None
-            messages = _with_start_key(_read_message(value, index, originals[index]), value, previous)
+            is_known = is_anthropic and any(type_of(part) != "text" for part in parts_in(value))
+            read_messages = (
+                _anthropic_messages(value, index) if is_known else _read_message(value, index, originals[index])
+            )
+            messages = _with_start_key(read_messages, value, previous)
             yield from ((index, message) for message in messages)
         else:
             yield index, _require_chat(value, index, from_client_object=value is not originals[index])
@@ -275,7 +285,7 @@ def _read_message(value: Mapping[str, Any], index: int, original: Any) -> list[M
 
 
 def _with_start_key(
-    messages: list[Message], value: Mapping[str, Any], previous: Mapping[str, Any] | None
+    messages: Iterable[Message], value: Mapping[str, Any], previous: Mapping[str, Any] | None
 ) -> Iterator[Message]:
     """The chat messages of `value`, the first with `START_KEY` if `to_anthropic` would merge it with `previous`."""
     role, previous_role = value.get("role"), None if previous is None else previous.get("role")

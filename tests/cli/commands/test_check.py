@@ -1,5 +1,8 @@
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.cli.conftest import Chat, Run
 
@@ -61,6 +64,28 @@ def test_json_lists_what_was_found(run: Run, whole: Chat, broken: Chat) -> None:
         ("dangling_call", 2, "a", "error"),
         ("orphan_result", 5, "zzz", "error"),
     ]
+
+
+OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "packed"}
+RESPONSE = {"functionResponse": {"name": "find_order", "response": {"output": "packed"}}}
+CONTENTS = [{"role": "user", "parts": [RESPONSE]}]
+
+
+@pytest.mark.parametrize(
+    ("complete", "continued"),
+    [
+        ({"input": [OUTPUT]}, {"input": [OUTPUT], "previous_response_id": "resp_1"}),
+        ({"input": [OUTPUT]}, {"input": [OUTPUT], "conversation": "conv_1"}),
+        ({"input": [OUTPUT]}, {"input": [{"type": "item_reference", "id": "fc_1"}, OUTPUT]}),
+        ({"contents": CONTENTS}, {"contents": CONTENTS, "cachedContent": "cachedContents/1"}),
+    ],
+)
+def test_results_of_calls_that_the_provider_has_are_valid(
+    run: Run, complete: dict[str, Any], continued: dict[str, Any]
+) -> None:
+    assert run("check", "-", stdin=json.dumps(continued)).exit_code == 0
+    assert run("repair", "-", stdin=json.dumps(continued)).stdout == json.dumps(continued)
+    assert run("check", "-", stdin=json.dumps(complete)).exit_code == 6
 
 
 def test_a_lone_surrogate_in_an_id_does_not_stop_the_report(run: Run) -> None:

@@ -9,7 +9,6 @@ from minutebook.cli.exits import EXIT_FINDINGS, Command
 from minutebook.cli.files import ConversationFiles, FileConversation
 from minutebook.cli.options import InputFile, conversation_files, emit, flag, is_json, json_option, provider_option
 from minutebook.record.finding import DESCRIPTIONS, REJECTED_BY
-from minutebook.record.validation import check
 
 
 @click.command("check", cls=Command, short_help="Check conversations against provider rules.")
@@ -49,7 +48,6 @@ def command(files: Sequence[InputFile], from_format: str | None, provider: str |
 
 
 def _findings(conversation: FileConversation, provider: str | None) -> list[dict[str, Any]]:
-    findings = check(conversation.messages, provider=conversation.provider(provider))
     return [
         {
             "kind": finding.kind.value,
@@ -60,7 +58,7 @@ def _findings(conversation: FileConversation, provider: str | None) -> list[dict
             "meaning": DESCRIPTIONS[finding.kind],
             "rejected_by": [name for name, kinds in REJECTED_BY.items() if finding.kind in kinds],
         }
-        for finding in findings
+        for finding in conversation.findings(provider)
     ]
 
 

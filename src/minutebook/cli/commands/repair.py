@@ -24,6 +24,7 @@ from minutebook.cli.progress import read_progress
 from minutebook.cli.rewrite import MessageEdit, replace_file, require_writable, rewrite
 from minutebook.formats import Format, Source, detect, format_named
 from minutebook.record.finding import FindingKind, errors
+from minutebook.record.message import Message
 from minutebook.record.repairs import Repaired, repair
 from minutebook.record.validation import check
 
@@ -62,7 +63,8 @@ def command(
     replaced. Orphan and duplicate results and messages with an unknown role are dropped. Nothing else changes: a
     conversation that needs no repair is printed byte for byte. In an export, folds and pins of a repaired conversation are
     dropped. The repairs are reported on stderr. The exit code is 6 if problems remain that cannot be repaired, such as a
-    conversation without messages. Several files require --write or --dry-run. A file in a format that cannot be written is
+    conversation without messages. A request that continues a response that the provider stores is not changed if it has
+    results of earlier calls. Several files require --write or --dry-run. A file in a format that cannot be written is
     refused; convert it first.
 
     Example: minutebook repair log.jsonl --write
@@ -104,6 +106,11 @@ def _write_file(chunks: Iterator[bytes], source: Source, repairer: "_FileRepaire
     )
 
 
+def _answers_earlier_calls(messages: Sequence[Message]) -> bool:
+    """Whether a result answers a call that is not in the file. Repairing the messages would drop it."""
+    return any(finding.kind is FindingKind.ORPHAN_RESULT for finding in check(messages))
+
+
 @dataclass
 class _FileRepairer:
     """Repairs conversations and collects the report."""
@@ -130,7 +137,10 @@ class _FileRepairer:
         """The repaired messages, or None if the conversation needs no repair."""
         self.conversations += 1
         provider = conversation.provider(self.provider)
-        repaired = repair(conversation.messages, provider=provider, keep_open=self.keep_open)
+        if conversation.conversation.is_continuation and _answers_earlier_calls(conversation.messages):
+            repaired = Repaired(conversation.messages, list(range(len(conversation.messages))), ())
+        else:
+            repaired = repair(conversation.messages, provider=provider, keep_open=self.keep_open)
         name = f"{conversation.file}: {conversation.name}" if self.name_files else conversation.name
         if repaired.repairs:
             repairs = [
@@ -146,7 +156,7 @@ class _FileRepairer:
             self.repaired.append({**conversation.source, "repairs": repairs})
             self.repaired_lines.append(click.style(name, bold=True))
             self.repaired_lines += [f"  {conversation.place(item.index)}: {item.what}" for item in repaired.repairs]
-        remaining = errors(check(repaired.messages, provider=provider))
+        remaining = errors(conversation.findings(self.provider, repaired.messages))
         if self.keep_open:
             remaining = [finding for finding in remaining if finding.kind is not FindingKind.DANGLING_CALL]
         if remaining:

@@ -8,6 +8,7 @@ boundary line and a summary that replaces the messages before it: it becomes a f
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final
 
 from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, time_of
@@ -96,10 +97,19 @@ def read(source: Source) -> Iterator[SourceConversation]:
             lines.append(_Line(data, value.place, str(parent or "")))
             group_of[str(data["uuid"])] = (session, agent)
     for (session, agent), lines in groups.items():
+        _connect(lines)
         name = session or source.stem
         title = None if agent else titles.get(session, titles.get(""))
         for conversation in _conversations(source, lines, f"{name}.{agent}" if agent else name, title):
             yield replace(conversation, is_id_derived=not session)
+
+
+def _connect(lines: Sequence[_Line]) -> None:
+    """Give the line before it as parent to each line whose parent could not be read, so that one damaged line is only a gap."""
+    ids = {line.id for line in lines}
+    for previous, line in pairwise(lines):
+        if line.parent and line.parent not in ids:
+            line.parent = previous.id
 
 
 def _with_message(line: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,14 +1,24 @@
 """Sessions of Gemini CLI: `~/.gemini/tmp/*/chats/session-*.json` or `.jsonl`.
 
-Saved checkpoints (`/chat save`) are lists of contents of Gemini's API, which is the format `gemini`.
+Saved checkpoints (`/chat save`) have contents of Gemini's API in `history`. Those of the first versions are lists of such
+contents, which is the format `gemini`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from minutebook.formats.conversation import Format, SourceConversation, SourceMessage, has_keys, list_places, time_of
+from minutebook.formats.conversation import (
+    Format,
+    SourceConversation,
+    SourceMessage,
+    has_keys,
+    items_of,
+    list_places,
+    time_of,
+)
 from minutebook.formats.messages import assistant, call, content_of, json_text, result, user
+from minutebook.formats.requests.gemini import is_content
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import shape_test, skip_malformed
 from minutebook.wire.gemini import chat_part
@@ -25,6 +35,8 @@ def _is_message(value: Any) -> bool:
 def matches(value: Any) -> bool:
     if has_keys(value, "sessionId", "projectHash"):
         return True
+    if has_keys(value, "history"):
+        return bool(value["history"]) and all(map(is_content, value["history"]))
     return (_is_message(value) and "content" in value) or has_keys(value, "$set") or has_keys(value, "$rewindTo")
 
 
@@ -41,6 +53,11 @@ def read(source: Source) -> Iterator[SourceConversation]:
                 source.skip(value.place, "is not a message of a Gemini CLI session")
 
     for value in source.values():
+        if has_keys(value.data, "history") and matches(value.data):
+            with skip_malformed(source, value.place):
+                for item in items_of(value.data["history"], list_places(value.place, "history")):
+                    items_by_id.setdefault(item.place, []).append(item)
+            continue
         change = value.data.get("$set") if isinstance(value.data, Mapping) else None
         if has_keys(value.data, "sessionId") or isinstance(change, Mapping):
             header = {**header, **(change or value.data)}

@@ -18,7 +18,7 @@ from minutebook.formats.messages import assistant, call, json_text, media, resul
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import known_parts, shape_test, skip_unknown_role
 
-_NOT_SENT: Final = frozenset({"step-finish", "snapshot", "patch", "agent", "retry"})
+_NOT_SENT: Final = frozenset({"snapshot", "patch", "agent", "retry"})
 """Types of parts that opencode records but does not send to the model."""
 
 
@@ -58,18 +58,19 @@ def _items(source: Source, message: Mapping[str, Any], place: str) -> Iterator[S
     if role != "assistant":
         skip_unknown_role(source, place, role)
         return
-    types = {"text", "reasoning", "tool", "step-start"}
+    types = {"text", "reasoning", "tool", "step-start", "step-finish"}
     parts = known_parts(source, message["parts"], place, types, ignored=_NOT_SENT)
-    usage = _usage(info.get("tokens"))
     steps = list(_steps(parts))
     for index, step in enumerate(steps):
         tools = [part for part in step if part.get("type") == "tool"]
         text = "".join(str(part.get("text") or "") for part in step if part.get("type") == "text")
         reasoning = "".join(str(part.get("text") or "") for part in step if part.get("type") == "reasoning")
         calls = [call(part.get("callID"), part.get("tool"), (part.get("state") or {}).get("input")) for part in tools]
-        is_last = index == len(steps) - 1
+        # Those of the message are those of its last step.
+        last_tokens = info.get("tokens") if index == len(steps) - 1 else None
+        tokens = next((part["tokens"] for part in step if "tokens" in part), last_tokens)
         answer = assistant(text, calls, reasoning=reasoning)
-        yield SourceMessage(answer, place, at, info.get("modelID"), usage if is_last else None)
+        yield SourceMessage(answer, place, at, info.get("modelID"), _usage(tokens))
         for part in tools:
             state = part.get("state") or {}
             if state.get("status") in {"completed", "error"}:
@@ -81,16 +82,15 @@ def _items(source: Source, message: Mapping[str, Any], place: str) -> Iterator[S
 
 
 def _steps(parts: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    """The parts of each model call."""
+    """The parts of each model call that had an answer."""
     step: list[Mapping[str, Any]] = []
-    for part in parts:
-        if part.get("type") == "step-start" and step:
-            yield step
-            step = []
-        if part.get("type") != "step-start":
+    for part in [*parts, {"type": "step-start"}]:
+        if part["type"] != "step-start":
             step.append(part)
-    if step:
-        yield step
+            continue
+        if any(other["type"] != "step-finish" for other in step):
+            yield step
+        step = []
 
 
 def _user_content(parts: list[Mapping[str, Any]]) -> Any:

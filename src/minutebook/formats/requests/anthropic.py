@@ -121,7 +121,7 @@ def _items(messages: Iterable[Any], places: Iterable[str]) -> list[SourceMessage
     places_by_index = list(islice(places, len(originals)))
     originals_by_place = dict(zip(places_by_index, originals, strict=True))
     items = []
-    for item in items_of(originals, places_by_index, is_anthropic=True):
+    for item in items_of(originals, places_by_index, api="anthropic"):
         fields = _fields(originals_by_place.pop(item.place, {}))
         is_kept = not fields.keys() - item.message.keys()
         items.append(item if is_kept else replace(item, message={**item.message, FIELDS_KEY: fields}))

@@ -88,7 +88,10 @@ def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
             source.skip(f"{place}, systemInstruction, part {index}", "has no text")
     if instruction is not None:
         items.insert(0, SourceMessage(instruction, f"{place}, systemInstruction"))
-    return SourceConversation(items=items, **facts_of(value), data=without_messages(value, "contents"))
+    is_continuation = bool(value.get("cachedContent", value.get("cached_content")))
+    return SourceConversation(
+        items=items, **facts_of(value), is_continuation=is_continuation, data=without_messages(value, "contents")
+    )
 
 
 def write(conversation: SourceConversation) -> Any:

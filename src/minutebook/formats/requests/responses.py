@@ -22,7 +22,7 @@ from minutebook.formats.messages import system, user
 from minutebook.formats.requests.chat import fact_fields, facts_of, read_message_stream, without_messages
 from minutebook.formats.source import Source
 from minutebook.formats.value_errors import shape_test
-from minutebook.record.message import leading_system_count, text_of
+from minutebook.record.message import is_system, text_of
 from minutebook.wire.responses import is_item_part, item_type, message_to_items
 from minutebook.wire.write import responses_arguments
 
@@ -55,7 +55,9 @@ def is_item(value: Any) -> bool:
         return False
     is_parts = isinstance(content, (list, tuple)) and all(has_keys(part, "type") for part in content)
     has_own_parts = is_parts and (
-        not content or any(part["type"] == "refusal" or is_item_part(part["type"]) for part in content)
+        not content
+        or any(part["type"] == "refusal" or is_item_part(part["type"]) for part in content)
+        or (kind == "message" and any(part["type"] == "input_audio" for part in content))
     )
     return has_own_parts or isinstance(content, str) or "tools" in value
 
@@ -102,7 +104,7 @@ def matches(value: Any) -> bool:
 
 def read(source: Source) -> Iterator[SourceConversation]:
     if holds_messages(source, is_item, matches):
-        yield read_message_stream(source, is_item)
+        yield read_message_stream(source, is_item, partial(items_of, api="responses"))
     else:
         # In a file of requests, a single item belongs to none of them.
         yield from read_each(
@@ -112,7 +114,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
     name, items = _items(value) or ("", [])
-    messages = items_of(items, list_places(place, name or "items"))
+    messages = items_of(items, list_places(place, name or "items"), api="responses")
     if not isinstance(value, Mapping):
         return SourceConversation(items=messages)
     body = _body_of(value)
@@ -125,9 +127,12 @@ def _conversation(source: Source, value: Any, place: str) -> SourceConversation:
         at, usage = time_of(body.get("created_at")), body.get("usage")
         messages = [replace(item, at=at, model=body.get("model")) for item in messages]
         messages[-1:] = [replace(item, usage=usage) for item in messages[-1:]]
+    has_references = any(item_type(item) == "item_reference" for item in items)
+    is_continuation = has_references or bool(body.get("previous_response_id") or body.get("conversation"))
+    facts: dict[str, Any] = {**facts_of(body), "is_continuation": is_continuation}
     if body is value:
-        return SourceConversation(items=messages, **facts_of(value), data=without_messages(value, name))
-    facts = {**facts_of(body), "id": text_id(value["custom_id"])}
+        return SourceConversation(items=messages, **facts, data=without_messages(value, name))
+    facts["id"] = text_id(value["custom_id"])
     key = "body" if "body" in value else "response"
     return SourceConversation(items=messages, **facts, data={**value, key: without_messages(body, name)})
 
@@ -148,7 +153,8 @@ def _written(conversation: SourceConversation, fields: Mapping[str, Any]) -> dic
     name = next((name for name in _LIST_NAMES if name in data and data[name] is None), None)
     if name is None:
         return {**fact_fields(conversation), **responses_arguments(messages)}
-    has_instructions = data.get("instructions") == text_of(messages[0]) and leading_system_count(messages) > 0
+    instructions = data.get("instructions")
+    has_instructions = bool(instructions) and instructions == text_of(messages[0]) and is_system(messages[0])
     items = [item for message in messages[int(has_instructions) :] for item in message_to_items(message)]
     return {**data, name: items}
 

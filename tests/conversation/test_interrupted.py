@@ -201,3 +201,12 @@ def test_every_store_accepts_the_interrupted_results(backend, tmp_path):
             return (await store.load("ada")).messages
 
     assert [message["role"] for message in asyncio.run(scenario())] == ["user", "assistant", "tool", "user"] * 2
+
+
+@pytest.mark.parametrize("method", ["add_message", "add_turn"])
+def test_a_result_as_the_first_message_answers_no_call(method):
+    history = ConversationHistory(MemoryStore(), "user:1")
+    result = {"role": "tool", "tool_call_id": "c", "content": "found"}
+
+    with pytest.raises(BrokenConversation, match="message 0: a tool result answers no call"):
+        asyncio.run(getattr(history, method)(result if method == "add_message" else [result]))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minutebook.agent import mcp
 from minutebook.agent.mcp import McpProcess, ToolServer
 from minutebook.errors import ToolServerFailed
 from minutebook.prompt.tools import ToolContext
@@ -54,6 +55,36 @@ class Calls:
         os.kill(int(await self.call("pid")), signal.SIGKILL)
         while self.server.state == "running":  # noqa: ASYNC110 - the event loop must see the end of the pipe
             await asyncio.sleep(0)
+
+
+def silent_server():
+    return ToolServer("t", McpProcess((sys.executable, "-c", "import sys; sys.stdin.read()")), os.environ, Path.cwd())
+
+
+def test_a_server_that_never_answers_has_failed(monkeypatch):
+    monkeypatch.setattr(mcp, "_START_SECONDS", 0.5)
+
+    async def main():
+        server = silent_server()
+        with pytest.raises(ToolServerFailed, match="it did not list its tools within"):
+            await asyncio.wait_for(server.tools(), 20)
+        await asyncio.wait_for(server.aclose(), 20)
+        assert server.state == "not started"
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_starting_can_be_closed():
+    async def main():
+        server = silent_server()
+        starting = asyncio.create_task(server.tools())
+        while server.state != "running":  # noqa: ASYNC110 - the task must begin
+            await asyncio.sleep(0)
+        await asyncio.wait_for(server.aclose(), 20)
+        await asyncio.wait([starting], timeout=5)
+        assert starting.done()
+
+    asyncio.run(main())
 
 
 def test_a_server_that_was_killed_between_two_calls_is_started_again():

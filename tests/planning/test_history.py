@@ -298,6 +298,20 @@ def test_new_turns_of_a_summarised_step_stay_visible():
     assert "earlier" not in section
 
 
+@pytest.mark.parametrize("number", [-1, 0, 1, 4], ids=repr)
+def test_a_turn_cannot_get_a_number_that_hides_it_behind_a_summary(number):
+    session = planned("Read")
+    session.dispatch(SetActiveStep(1))
+    session.dispatch(AppendTurn(Turn(5, "assistant", "earlier")))
+    session.dispatch(SummarizeStep(1, "In short."))
+
+    with pytest.raises(ReducerFailed, match=f"turn_id={number}: expected a number above 5, because a summary covers"):
+        session.dispatch(AppendTurn(Turn(number, "assistant", "later")))
+    session.dispatch(AppendTurn(Turn(9, "assistant", "later")))
+
+    assert "later" in section_of(session)
+
+
 def test_two_sections_and_their_copies_on_one_session_take_each_turn_once():
     session = new_session()
     one = TaskHistorySection(session=session)

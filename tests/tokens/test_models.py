@@ -62,9 +62,14 @@ def test_the_caller_wins_over_the_own_table_which_wins_over_the_data():
         ('{"mine": {"max_tokens": 5}}', ": key of model 'mine'='max_tokens': expected one of cache_read, "),
         (
             '{"mine": {"max_input_tokens": "many"}}',
-            ": max_input_tokens of model 'mine'='many': expected a number of tokens",
+            ": max_input_tokens of model 'mine'='many': expected a whole number of tokens",
         ),
         ('{"mine": {"input": -1}}', ": input of model 'mine'=-1: expected US dollars per million tokens"),
+        (
+            '{"mine": {"context_tokens": 1e400}}',
+            ": context_tokens of model 'mine'=inf: expected a whole number of tokens",
+        ),
+        ('{"mine": {"output": NaN}}', ": output of model 'mine'=nan: expected US dollars per million tokens"),
         ('{"mine": {"provider": 1}}', ": provider of model 'mine'=1: expected the name of a provider"),
     ],
     ids=lambda value: value[:20],
@@ -88,7 +93,7 @@ def test_a_models_file_is_a_table_for_model_info(tmp_path):
     assert [info.name for info in known_models(own)[:2]] == ["gpt-4o", "mine"]
 
 
-@pytest.mark.parametrize("wrong", [-1, "many", True], ids=repr)
+@pytest.mark.parametrize("wrong", [-1, "many", True, 0.5, float("inf"), float("nan")], ids=repr)
 def test_a_wrong_figure_in_the_own_table_raises(wrong):
     with pytest.raises(InvalidSetting, match="max_input_tokens of model 'gpt-4o'"):
         model_info("gpt-4o", own={"gpt-4o": {"max_input_tokens": wrong}})
@@ -106,6 +111,12 @@ def test_an_unknown_model_gets_the_default_with_a_warning():
         info = model_info("acme/thinker-9000")
 
     assert (info.max_input_tokens, info.max_output_tokens, info.is_known) == (4096, 4096, False)
+
+
+@pytest.mark.parametrize("name", ["", " ", "/", "acme/"], ids=repr)
+def test_a_name_without_a_model_is_unknown(name):
+    with pytest.warns(UnknownModel):
+        assert not model_info(name).is_known
 
 
 def test_a_misspelled_name_gets_a_suggestion():

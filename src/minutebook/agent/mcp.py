@@ -133,6 +133,8 @@ class ToolRef:
 
 _CONNECT_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 300.0
+_START_SECONDS: Final = 60.0
+"""Time limit for starting a server and listing its tools. Some commands install their server first."""
 _CONNECTION_CLOSED: Final = (-32000, "Connection closed")
 """Code and message of the MCP client's error for calls on a connection that has ended."""
 _INVALID_NAME_CHARACTERS: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -191,16 +193,18 @@ class ToolServer:
 
         Raises:
             MissingExtra: the package mcp is not installed.
-            ToolServerFailed: the server does not start, or is not an MCP server.
+            ToolServerFailed: the server does not start in time, or is not an MCP server.
             MissingSetting: a secret is not in the environment.
         """
         _, tools = await self._connect()
         return tools
 
     async def aclose(self) -> None:
-        """Close the connection, and stop the process if there is one."""
-        task, self._task, self._ready = self._task, None, None
+        """Close the connection, also one that is being opened, and stop the process if there is one."""
+        task, ready, self._task, self._ready = self._task, self._ready, None, None
         self._stop.set()
+        if task is not None and ready is not None and not ready.done():
+            task.cancel()
         tasks = {*self._ended_tasks, *([] if task is None else [task])}
         if tasks := {task for task in tasks if task.get_loop() is asyncio.get_running_loop()}:
             await asyncio.wait(tasks)
@@ -247,12 +251,17 @@ class ToolServer:
         """Open the connection, set `ready`, and close the connection when `stop` is set."""
         try:
             async with AsyncExitStack() as stack:
-                client = await stack.enter_async_context(await self._new_client(stack))
-                ready.set_result((client, await self._list_tools(client)))
+                async with asyncio.timeout(_START_SECONDS) as time_limit:
+                    client = await stack.enter_async_context(await self._new_client(stack))
+                    tools = await self._list_tools(client)
+                ready.set_result((client, tools))
                 await stop.wait()
         except Exception as error:  # noqa: BLE001 - any error must reach the callers that wait for `ready`
             if not ready.done():
-                ready.set_exception(self._error_for_callers(error))
+                problem = f"it did not list its tools within {_START_SECONDS:.0f} seconds"
+                ready.set_exception(
+                    self._server_error(problem) if time_limit.expired() else self._error_for_callers(error)
+                )
             # An error after `ready` only ends the connection; the next call opens a new one.
         finally:
             ready.cancel()

@@ -286,8 +286,11 @@ class ConversationHistory(AsyncConversation):
         async def append_after_crash(conversation: str) -> int:
             try:
                 return await append(conversation)
-            except BrokenConversation:
-                last_exchange = await self.store.load(conversation, last_messages=1)
+            except BrokenConversation as error:
+                try:
+                    last_exchange = await self.store.load(conversation, last_messages=1)
+                except ConversationNotFound:  # it would have been the first message
+                    raise error from None
                 interrupted = self._interrupted_results(last_exchange.transcript(), messages)
                 if not interrupted:
                     raise

@@ -61,7 +61,8 @@ class AppendTurn:
     """Add a turn to the step, or to the active step if `step_id` is None.
 
     A turn with the same number or the same entry as one in the history is not added again. A different turn with the same
-    number or entry is refused. A turn without a number and without an entry is added each time.
+    number or entry is refused, and so is a number that the step's summary covers already. A turn without a number and
+    without an entry is added each time.
     """
 
     turn: Turn

@@ -225,10 +225,14 @@ def with_turn(histories: Sequence[TaskHistory], event: AppendTurn, *, context: R
         return histories
     if event.step_id is not None and latest.step(event.step_id) is None:
         raise InvalidSetting("step_id", event.step_id, "the id of a step of the history, or None for the active one")
+    step_id = _current_step_id(latest) if event.step_id is None else event.step_id
+    covered = max((step.summarized_through for step in latest.step_and_parents(step_id)), default=0)
+    if turn.turn_id is not None and turn.turn_id <= covered:
+        reason = f", because a summary covers the turns up to {covered}" if covered else ""
+        raise InvalidSetting("turn_id", turn.turn_id, f"a number above {covered}{reason}, or None for the next one")
     highest_id = max(latest.next_turn_id, turn.turn_id or 0)
     turn = replace(turn, turn_id=turn.turn_id or highest_id, created_at=turn.created_at or context.now)
     latest = replace(latest, next_turn_id=highest_id + 1)
-    step_id = _current_step_id(latest) if event.step_id is None else event.step_id
     return (*earlier, _with_turn(latest, step_id, turn))
 
 

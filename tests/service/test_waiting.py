@@ -116,3 +116,17 @@ def test_an_unrecorded_answer_stops_with_its_client(name):
         while here.service.runs.active:
             here.http().get("/healthz")
         gate.open()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/threads/{thread}/messages"])
+def test_an_unknown_value_of_on_disconnect_is_refused(path):
+    bodies = {"/v1/chat/completions": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}}
+    bodies |= {"/v1/responses": {"model": "m", "input": "Hi"}, "/threads/{thread}/messages": {"text": "Hi"}}
+    with served() as here, here.http() as http:
+        url = path.format(thread=http.post("/threads", json={}).json()["id"])
+        refused = http.post(url, params={"on_disconnect": "cancle"}, json=bodies[path])
+        accepted = http.post(url, params={"on_disconnect": "continue"}, json=bodies[path])
+
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "on_disconnect")
+        assert accepted.status_code == 200
+        assert len(here.provider.requests) == 1

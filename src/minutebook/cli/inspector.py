@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import webbrowser
 from collections.abc import Collection
@@ -20,6 +21,17 @@ from minutebook.service.inspector.share.export import export_html
 from minutebook.service.inspector.source import InspectorSource
 from minutebook.service.inspector.sources.files import file_conversation
 from minutebook.store.base import ConversationStore
+from minutebook.tokens.models import MODELS_FILE_VARIABLE, load_models
+
+
+def policy_of_options(managers: tuple[str, ...], max_tokens: int | None, model: str | None) -> ReplayPolicy:
+    """The policy of replays, with the user's own models in $MINUTEBOOK_MODELS_FILE.
+
+    Raises:
+        OSError, UnreadableInput: that file cannot be read.
+    """
+    models_file = os.environ.get(MODELS_FILE_VARIABLE)
+    return ReplayPolicy(managers, max_tokens, model, load_models(models_file) if models_file else {})
 
 
 def serve_inspector(
@@ -57,7 +69,7 @@ def write_html(selected: FileConversation, path: str, policy: ReplayPolicy, reda
     Raises:
         OSError: the file cannot be written.
     """
-    conversation = file_conversation(selected.id or Path(selected.file).name, selected.conversation, model=policy.model)
+    conversation = file_conversation(selected.id or Path(selected.file).name, selected.conversation, policy)
     replay(conversation, policy)
     if conversation.failure is not None:
         raise conversation.failure

@@ -102,7 +102,7 @@ def replay_session(
     max_misses: int = MAX_MISSES,
 ) -> SessionOutcome:
     """Build and measure the view at every call of a session. Without a manager, the full history is sent."""
-    billing = billing or billing_of(session.model)
+    billing = billing or billing_of(session.model, session.models)
     outcome = SessionOutcome(session.id, len(session.messages), billing.model, budget)
     meter = _Meter(session, outcome, billing, max_misses)
     for request in replay_requests(session, make_manager, budget, billing=billing):

@@ -77,7 +77,7 @@ def replay_requests(
 
     `billing` is by default that of the session's model.
     """
-    billing = billing or billing_of(session.model)
+    billing = billing or billing_of(session.model, session.models)
     record = Transcript(counter=session.counter, broken="mark")
     build = _all_messages if make_manager is None else _view_builder(make_manager(budget), billing.provider)
     items, cache = PromptItems(session.counter, billing.provider), PromptCache(billing)

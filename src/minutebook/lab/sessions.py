@@ -27,6 +27,7 @@ from minutebook.lab.uses import (
 from minutebook.record.message import Message, call_ids, is_result, is_user, result_id, role_of
 from minutebook.store.url import open_store
 from minutebook.tokens import TokenCounter, counter_for
+from minutebook.tokens.models import ModelTable
 from minutebook.wire.chat import json_bytes
 
 
@@ -62,6 +63,8 @@ class RecordedSession:
     """The model that answered, if the recording says so. Its prices are the default."""
     times: Sequence[datetime | None] = ()
     """When each message was recorded; empty if unknown. A provider's cache forgets a prefix after some time."""
+    models: ModelTable = field(default_factory=dict, repr=False, compare=False)
+    """Your own table of models."""
     charges: dict[Billing, list[Charge]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What the full history costs at each call, as far as it was computed."""
 
@@ -124,6 +127,7 @@ def load_sessions(
     *,
     min_messages: int = 0,
     model: str | None = None,
+    models: ModelTable | None = None,
     format: str | None = None,  # noqa: A002 - as `formats.read` calls it
     tenant: str = "default",
     encryption_key: bytes | None = None,
@@ -133,8 +137,9 @@ def load_sessions(
     """The sessions of files, folders and minutebook databases (a SQLite file or a URL), one at a time.
 
     Files are in any format that `minutebook formats` lists; `format` names theirs if it is not detected. `model` replaces
-    the model that a recording names. With `skipped`, files in folders that cannot be read are left out; that list gets their
-    errors, and one for each part of another file that was not understood, such as a broken line. `advance` is called with the number of bytes read. `tenant` and `encryption_key` are those of databases.
+    the model that a recording names; `models` is your own table of models. With `skipped`, files in folders that cannot be
+    read are left out; that list gets their errors, and one for each part of another file that was not understood, such as
+    a broken line. `advance` is called with the number of bytes read. `tenant` and `encryption_key` are those of databases.
 
     Raises, while iterating:
         UnreadableInput: a file is in no known format.
@@ -145,7 +150,7 @@ def load_sessions(
                 store = open_store(file, tenant=tenant, encryption_key=encryption_key)
                 with open_conversations(store) as stored:
                     ids = (header.id for header in stored.headers() if header.length >= min_messages)
-                    yield from (stored_session(stored, conversation, model) for conversation in ids)
+                    yield from (stored_session(stored, conversation, model, models) for conversation in ids)
                 continue
             source = Source(file, advance=advance)
             try:
@@ -153,7 +158,7 @@ def load_sessions(
                     if len(conversation.items) >= min_messages:
                         times = [item.at for item in conversation.items]
                         name = conversation.id or Path(file).name
-                        yield _session(name, conversation.messages, model or conversation.model, times)
+                        yield _session(name, conversation.messages, model or conversation.model, times, models)
             except UnreadableInput as error:
                 if skipped is None or file == path:
                     raise
@@ -171,16 +176,22 @@ def input_files(path: str | Path) -> list[str | Path]:
     )
 
 
-def stored_session(stored: StoredConversations, conversation: str, model: str | None = None) -> RecordedSession:
+def stored_session(
+    stored: StoredConversations, conversation: str, model: str | None = None, models: ModelTable | None = None
+) -> RecordedSession:
     """A conversation of a database as a session."""
     messages, times, recorded_model = stored.messages(conversation)
-    return _session(conversation, messages, model or recorded_model, times)
+    return _session(conversation, messages, model or recorded_model, times, models)
 
 
 def _session(
-    name: str, messages: Sequence[Message], model: str | None, times: Sequence[datetime | None]
+    name: str,
+    messages: Sequence[Message],
+    model: str | None,
+    times: Sequence[datetime | None],
+    models: ModelTable | None,
 ) -> RecordedSession:
-    return RecordedSession(name, messages, counter_for(model), model, times)
+    return RecordedSession(name, messages, counter_for(model), model, times, models or {})
 
 
 def call_indexes(messages: Sequence[Message]) -> Iterator[int]:

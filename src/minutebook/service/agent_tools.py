@@ -23,7 +23,7 @@ from minutebook.prompt.template import duplicate_name_error
 from minutebook.prompt.tools import AnyTool
 from minutebook.service.config.schema import ToolConfig
 from minutebook.service.state import Service, counter_of
-from minutebook.service.upstream import UpstreamAdapter
+from minutebook.service.upstream import SpendTokens, UpstreamAdapter
 
 
 class ConfiguredTools:
@@ -183,13 +183,16 @@ class Agents:
         """The state of the tool servers of the configurations so far; the current one's come last."""
         return {name: state for _, tools in self._tools for name, state in tools.server_states().items()}
 
-    def adapter(self, model: str, options: Mapping[str, Any], authorization: str | None) -> UpstreamAdapter:
+    def adapter(
+        self, model: str, options: Mapping[str, Any], authorization: str | None, spend_tokens: SpendTokens
+    ) -> UpstreamAdapter:
         """An adapter for a model. `authorization` is the caller's own header for the provider."""
         return UpstreamAdapter(
             self._service.upstream,
             model,
             options=options,
             authorization=authorization,
+            spend_tokens=spend_tokens,
             counter=counter_of(model),
             telemetry=AgentTelemetry(self._service),
         )

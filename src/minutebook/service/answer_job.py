@@ -27,6 +27,7 @@ from minutebook.errors import (
 )
 from minutebook.record.message import Message
 from minutebook.service.access.api_keys import Caller
+from minutebook.service.access.limits import Reservation
 from minutebook.service.http.errors import Failure, failure_of
 from minutebook.service.http.json_codec import INLINE_BYTES, json_bytes
 from minutebook.service.http.responses import new_id
@@ -249,25 +250,34 @@ class AnswerJob:
 
     @asynccontextmanager
     async def spend_tokens(
-        self, model: str, completion: CompletionAccumulator, sent_tokens: Callable[[], int], max_output_tokens: int
+        self,
+        model: str,
+        completion: CompletionAccumulator,
+        sent_tokens: Callable[[], int],
+        max_output_tokens: int,
+        *,
+        reservation: Reservation | None = None,
+        wait_seconds: float = 0.0,
     ) -> AsyncIterator[None]:
         """Reserve the caller's tokens for this block, and count those that the completion used.
 
-        If the provider reports no usage, the tokens that were sent and received are counted here. A request that failed
+        A given `reservation` is used. `wait_seconds` is that of `Limiter.reserve_tokens`. If the provider reports no usage, the tokens that were sent and received are counted here. A request that failed
         before any output counts nothing.
 
         Raises:
             RequestRefused: the daily limit is reached; the block does not run.
         """
-        async with self.service.limiter.reserve_tokens(self.caller, sent_tokens() + max_output_tokens) as spending:
-            spending.tokens = 0
-            try:
-                yield
-            finally:
-                usage = completion.usage
-                spending.tokens = usage.input_tokens + usage.output_tokens
-                if not spending.tokens and (completion.message.get("content") or completion.message.get("tool_calls")):
-                    spending.tokens = sent_tokens() + counter_of(model).message(completion.message)
+        if reservation is None:
+            reservation = await self.service.limiter.reserve_tokens(
+                self.caller, sent_tokens() + max_output_tokens, wait_seconds=wait_seconds
+            )
+        try:
+            yield
+        finally:
+            tokens = completion.usage.input_tokens + completion.usage.output_tokens
+            if not tokens and completion.has_started:
+                tokens = sent_tokens() + sum(map(counter_of(model).message, completion.messages))
+            reservation.commit(tokens)
         self.service.metrics.count_usage(model, completion.usage)
 
     async def finish(

@@ -13,6 +13,7 @@ from minutebook.compaction.summarizer import Summarizer
 from minutebook.conversation.minutes import HistoryPruned, SentRequest
 from minutebook.conversation.policy import Policy, policy_named, summary_model
 from minutebook.conversation.record_cache import RecordCache
+from minutebook.errors import RequestRefused
 from minutebook.service.access.api_keys import ApiKeys, Caller
 from minutebook.service.access.audit import AuditLog
 from minutebook.service.access.limits import Limiter
@@ -155,9 +156,21 @@ CurrentService = Annotated[Service, Depends(service_of)]
 """Type of a handler parameter that receives the service."""
 
 
-def watch_connection(service: Service, request: Request, run: Run, *, always: bool = False) -> None:
-    """Cancel the run when its client disconnects, if the request or the configuration asks for that, or `always`."""
-    if always or request.query_params.get("on_disconnect", service.config.server.on_disconnect) == "cancel":
+def cancels_on_disconnect(service: Service, request: Request) -> bool:
+    """Whether an answer ends when its client disconnects: by the query parameter, else by the configuration.
+
+    Raises:
+        RequestRefused: the parameter has an unknown value.
+    """
+    value = request.query_params.get("on_disconnect", service.config.server.on_disconnect)
+    if value not in {"cancel", "continue"}:
+        raise RequestRefused(400, "on_disconnect must be continue or cancel.", "invalid_on_disconnect", "on_disconnect")
+    return value == "cancel"
+
+
+def watch_connection(service: Service, request: Request, run: Run, *, cancels: bool) -> None:
+    """With `cancels`, cancel the run when its client disconnects."""
+    if cancels:
         run.watcher = asyncio.create_task(_cancel_after_disconnect(service, request, run))
 
 

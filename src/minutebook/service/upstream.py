@@ -7,8 +7,8 @@ import asyncio
 import io
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, ClassVar, Final, NoReturn, Unpack
 from urllib.parse import quote
 from weakref import WeakSet
@@ -16,9 +16,9 @@ from weakref import WeakSet
 import aiohttp
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from minutebook.agent.messages import ModelRequest
+from minutebook.agent.messages import ModelRequest, OnDelta
 from minutebook.agent.providers.client import ClientOptions
-from minutebook.agent.providers.openai import OpenAIAdapter
+from minutebook.agent.providers.openai import CompletionAccumulator, OpenAIAdapter
 from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
 from minutebook.conversation.record_cache import compute
 from minutebook.errors import ContextOverflow, ProviderFailed, ProviderRefused, RequestRefused
@@ -369,16 +369,33 @@ def _valid_completion(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+SpendTokens = Callable[[CompletionAccumulator], AbstractAsyncContextManager[None]]
+"""Reserves and counts the tokens of one provider call."""
+
+
 class UpstreamAdapter(OpenAIAdapter):
-    """Calls the provider over the service's connections, with the caller's `authorization` if there is one."""
+    """Calls the provider over the service's connections, with the caller's `authorization` if there is one.
+
+    Every request runs in the context that `spend_tokens` returns for the completion that will be received.
+    """
 
     _error_source: ClassVar[str] = PROVIDER
 
     def __init__(
-        self, upstream: Upstream, model: str, *, authorization: str | None, **client_options: Unpack[ClientOptions]
+        self,
+        upstream: Upstream,
+        model: str,
+        *,
+        authorization: str | None,
+        spend_tokens: SpendTokens,
+        **client_options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(model, **client_options)
-        self._upstream, self._authorization = upstream, authorization
+        self._upstream, self._authorization, self._spend_tokens = upstream, authorization, spend_tokens
+
+    async def _receive(self, request: ModelRequest, answer: CompletionAccumulator, on_delta: OnDelta | None) -> None:
+        async with self._spend_tokens(answer):
+            await super()._receive(request, answer, on_delta)
 
     def _arguments(self, request: ModelRequest) -> dict[str, Any]:
         body = super()._arguments(request)

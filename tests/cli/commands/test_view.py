@@ -247,6 +247,18 @@ def test_every_command_of_the_database_shows_every_real_conversation(run: Run, n
             assert result.exit_code == 0, (arguments, conversation["id"], result.stderr)
 
 
+def test_the_window_of_a_model_of_ones_own_is_the_budget_of_an_html_file(run: Run, tmp_path: Path, monkeypatch) -> None:
+    recording, models, page = tmp_path / "requests.jsonl", tmp_path / "models.json", tmp_path / "out.html"
+    messages = [{"role": role, "content": "Well. " * 200} for role in ("user", "assistant") * 10]
+    recording.write_text(json.dumps({"model": "mine", "messages": messages}) + "\n")
+    models.write_text(json.dumps({"mine": {"max_input_tokens": 1_500}}))
+    monkeypatch.setenv("MINUTEBOOK_MODELS_FILE", str(models))
+    result = run("view", recording, "--html", page)
+
+    assert result.exit_code == 0, result.output
+    assert "over 1,500 tokens" in page.read_text()
+
+
 def test_one_html_file_has_the_messages_the_reasons_and_the_timeline(run: Run, session: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.html"
     result = run("view", session, "--max-tokens", "6000", "--html", path, "--json")

@@ -125,16 +125,14 @@ def test_a_caller_without_a_key_is_not_limited():
     async def main():
         for _ in range(5):
             limiter.count_request(Caller("default"))
-            async with limiter.reserve_tokens(Caller("default"), 100):
-                pass
+            (await limiter.reserve_tokens(Caller("default"), 100)).commit(100)
 
     asyncio.run(main())
     assert limiter.limits_of(Caller("default")) == {"requests_per_minute": None, "tokens_per_day": None}
 
 
 async def spend(limiter, max_tokens, tokens, caller=PHONE):
-    async with limiter.reserve_tokens(caller, max_tokens) as spending:
-        spending.tokens = tokens
+    (await limiter.reserve_tokens(caller, max_tokens)).commit(tokens)
 
 
 @pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
@@ -175,9 +173,8 @@ def test_the_provider_is_not_called_after_the_limit_is_reached():
         calls = 0
         for _ in range(5):
             try:
-                async with limiter.reserve_tokens(PHONE, 6) as spending:
-                    calls += 1
-                    spending.tokens = 6
+                await spend(limiter, 6, 6)
+                calls += 1
             except RequestRefused:
                 pass
         return calls
@@ -188,10 +185,10 @@ def test_the_provider_is_not_called_after_the_limit_is_reached():
 def test_requests_in_progress_reserve_tokens_until_they_end():
     async def main():
         limiter = limiter_on(MemoryStore(), Clock(), tokens_per_day=100)
-        async with limiter.reserve_tokens(PHONE, 100) as spending:
-            with pytest.raises(RequestRefused) as refused:
-                await spend(limiter, 10, 10)
-            spending.tokens = 20
+        reservation = await limiter.reserve_tokens(PHONE, 100)
+        with pytest.raises(RequestRefused) as refused:
+            await spend(limiter, 10, 10)
+        reservation.commit(20)
         await spend(limiter, 10, 10)
         return refused.value
 
@@ -200,15 +197,17 @@ def test_requests_in_progress_reserve_tokens_until_they_end():
     assert dict(refused.headers) == {"retry-after": "1"}
 
 
-def test_a_request_without_a_count_uses_its_maximum():
+def test_a_call_waits_for_tokens_that_others_have_reserved():
     async def main():
         limiter = limiter_on(MemoryStore(), Clock(), tokens_per_day=100)
-        with pytest.raises(ZeroDivisionError):
-            async with limiter.reserve_tokens(PHONE, 70):
-                raise ZeroDivisionError
+        reservation = await limiter.reserve_tokens(PHONE, 100)
+        waiting = asyncio.create_task(limiter.reserve_tokens(PHONE, 10, wait_seconds=60))
+        await asyncio.sleep(0)
+        reservation.commit(20)
+        (await waiting).commit(10)
         return await limiter.tokens_used(PHONE)
 
-    assert asyncio.run(main()) == 70
+    assert asyncio.run(main()) == 30
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(["begin", "end", "flush", "crash"]), st.integers(0, 2), st.integers(1, 40)))

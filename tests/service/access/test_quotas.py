@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from minutebook import MemoryStore
-from minutebook.testing import ScriptedModel, fail, say, slow
+from minutebook.agent.providers.openai import CompletionAccumulator
+from minutebook.testing import ScriptedModel, call, fail, refuse, say, slow, uses
 from tests.service.serving import served
 from tests.service.talking import Gate
 from tests.service.test_tenants import bearer, keys_for
@@ -96,6 +97,68 @@ def test_at_most_one_request_exceeds_the_limit(limited, name, stream, with_usage
     assert statuses[-1] == 429, (statuses, total)
     assert set(statuses[:-1]) == {200}
     assert 500 <= total <= 500 + total / calls + 20
+
+
+TOOLS = "tools: [{python: 'tests.service.talking_tools:add'}]\n"
+STEP = call("add", a=1, b=2) + uses(prompt=100, completion=20)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_an_agent_run_ends_when_the_limit_is_reached_between_two_model_calls(limited, stream, tmp_path):
+    running, key = limited(ScriptedModel(otherwise=STEP), config=TOOLS, folder=tmp_path)
+    headers = {"accept": "text/event-stream" if stream else "application/json", "idempotency-key": "k"}
+    with running as here, here.http(headers=key) as http:
+        thread = http.post("/threads", json={}).json()["id"]
+        path, body = f"/threads/{thread}/messages", {"text": "Hi", "model": "gpt-4o", "options": {"max_tokens": 20}}
+        answer = http.post(path, json=body, headers=headers)
+        calls, tokens = len(here.provider.requests), used(http)
+        record = http.get(f"/v1/conversations/{thread}/items?limit=100&order=asc").json()["data"]
+        again = http.post(path, json=body, headers=headers)
+
+    assert (calls, tokens) == (5, 600)
+    assert len([item for item in record if item["type"] == "function_call_output"]) == calls
+    assert (again.status_code, again.json()["error"]["code"]) == (429, "tokens_per_day_exceeded")
+    if stream:
+        error = json.loads(answer.text.rpartition("data: ")[2])["error"]
+        assert answer.status_code == 200
+    else:
+        error = {**answer.json()["error"], "retry_after": int(answer.headers["retry-after"])}
+        assert answer.status_code == 429
+    assert error["code"] == "tokens_per_day_exceeded"
+    assert 0 < error["retry_after"] <= 86_400
+
+
+def test_parallel_agent_runs_exceed_the_limit_by_at_most_one_model_call(limited, tmp_path):
+    running, key = limited(ScriptedModel(otherwise=STEP), config=TOOLS, folder=tmp_path)
+    body = {"text": "Hi", "model": "gpt-4o", "options": {"max_tokens": 20}}
+
+    def run(here):
+        with here.http(headers={**key, "accept": "application/json"}) as http:
+            thread = http.post("/threads", json={}).json()["id"]
+            return http.post(f"/threads/{thread}/messages", json=body).status_code
+
+    with running as here, ThreadPoolExecutor(6) as pool, here.http(headers=key) as http:
+        statuses = [future.result() for future in [pool.submit(run, here) for _ in range(6)]]
+        assert 500 <= used(http) <= 500 + 120
+        assert used(http) == 120 * len(here.provider.requests)
+    assert set(statuses) == {429}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_refusal_is_counted_if_the_provider_reports_no_usage(limited, stream):
+    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+    running, key = limited(ScriptedModel(otherwise=refuse("No, never. " * 20)))
+    with running as here, here.http(headers=key) as http:
+        here.service.upstream = WithoutUsage(here.service.upstream)
+        http.post("/v1/chat/completions", json=body)
+        assert 60 < used(http) < 120
+
+
+def test_every_choice_is_counted_if_the_provider_reports_no_usage():
+    completion = CompletionAccumulator()
+    completion.add_completion({"choices": [{"message": {"content": text}} for text in ("one", "two")]})
+    assert [message["content"] for message in completion.messages] == ["one", "two"]
+    assert completion.has_started
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -459,3 +459,35 @@ def test_a_blocked_recipient_gets_its_own_error():
 async def _block(store):
     await store.append("a", text_entries("1"), recipient="alice")
     await store.erase(recipient="alice", block=True)
+
+
+@pytest.mark.parametrize("conversation", ["a/b", "a/b/items", "/", "a/", "ü/ö %2F?#"])
+def test_an_id_with_a_slash_is_addressed_with_the_slash_encoded(conversation):
+    path = quote(conversation, safe="")
+    with served() as here, here.http() as http:
+        _ask(http, conversation, "one")
+
+        assert http.get(f"/v1/conversations/{path}").json()["id"] == conversation
+        assert len(http.get(f"/v1/conversations/{path.replace('%2F', '%2f')}/items").json()["data"]) == 2
+        assert len(http.get(f"/threads/{path}/messages").json()["data"]) == 2
+        assert http.delete(f"/v1/conversations/{path}").json()["deleted"]
+        assert http.get(f"/v1/conversations/{path}").status_code == 404
+
+
+def test_a_recipient_with_a_slash_can_be_erased():
+    with served() as here, here.http() as http:
+        thread = http.post("/threads", json={"recipient": "team/alice"}).json()["id"]
+
+        assert thread in http.get("/v1/recipients/team%2Falice/export").text
+        assert http.post("/v1/recipients/team%2Falice/erase").status_code == 200
+        assert http.get(f"/threads/{thread}").status_code == 404
+
+
+@pytest.mark.parametrize("conversation", [".", ".."])
+def test_an_id_that_clients_remove_from_paths_is_refused(conversation):
+    with served() as here, here.http() as http:
+        refused = http.post(
+            "/v1/responses", json={"input": "Hi", "model": "m"}, headers={"x-conversation-id": conversation}
+        )
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_conversation_id")

@@ -104,6 +104,16 @@ class CompletionAccumulator:
         return self._message if self._message is not None else self._first_choice.message()
 
     @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The message of each choice."""
+        return [self.message, *(self._other_choices[index].message() for index in sorted(self._other_choices))]
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a part of any choice has been received."""
+        return self.finish is not None or self.has_output or bool(self._other_choices)
+
+    @property
     def has_output(self) -> bool:
         """Whether the stream has sent any text or tool call; the role alone does not count."""
         return not self._first_choice.is_empty
@@ -116,7 +126,7 @@ class CompletionAccumulator:
         """The finish reason, the usage and the other choices, for the request's minutes."""
         outcome: dict[str, Any] = {"finish": self.finish, "usage": dict(self.raw_usage) if self.raw_usage else None}
         if self._other_choices:
-            outcome["other_choices"] = [self._other_choices[index].message() for index in sorted(self._other_choices)]
+            outcome["other_choices"] = self.messages[1:]
         return outcome
 
     def reply(self) -> ModelReply:
@@ -234,17 +244,22 @@ class OpenAIAdapter(ClientAdapter):
         return self._strict_tools
 
     async def ask(self, request: ModelRequest, *, on_delta: OnDelta | None = None) -> ModelReply:
-        arguments, answer = self._arguments(request), CompletionAccumulator(self._error_source)
+        answer = CompletionAccumulator(self._error_source)
+        await self._receive(request, answer, on_delta)
+        return answer.reply()
+
+    async def _receive(self, request: ModelRequest, answer: CompletionAccumulator, on_delta: OnDelta | None) -> None:
+        """Send the request, and add what the provider sends to the answer."""
+        arguments = self._arguments(request)
         if on_delta is None:
             answer.add_completion(await self._complete(arguments))
-            return answer.reply()
+            return
         arguments |= {"stream": True, "stream_options": {"include_usage": True}}
         async with aclosing(self._chunks(arguments)) as chunks:
             async for chunk in chunks:
                 answer.add_chunk(chunk)
                 for delta in _deltas(chunk):
                     on_delta(delta)
-        return answer.reply()
 
     async def _complete(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send the request, and return the completion."""

@@ -53,13 +53,12 @@ def command(
     Example: minutebook inspect ~/.claude/projects --max-tokens 32000
     """
     from minutebook.cli.database import store_of
-    from minutebook.cli.inspector import serve_inspector
+    from minutebook.cli.inspector import policy_of_options, serve_inspector
     from minutebook.lab.databases import is_database
-    from minutebook.service.inspector.policy import ReplayPolicy
     from minutebook.service.inspector.sources.database import OpenConversations, StoreSource
     from minutebook.service.inspector.sources.files import FileSource
 
-    policy = ReplayPolicy(managers, max_tokens, model)
+    policy = policy_of_options(managers, max_tokens, model)
     opens_browser = not no_browser and not is_json()
     paths = [file.path for file in files]
     if any(map(is_database, paths)):

@@ -147,14 +147,13 @@ def _write_html(
     policy: tuple[tuple[str, ...], int | None, str | None],
     redact: Sequence[str],
 ) -> None:
-    from minutebook.cli.inspector import write_html
-    from minutebook.service.inspector.policy import ReplayPolicy
+    from minutebook.cli.inspector import policy_of_options, write_html
 
     if len(conversations.files) > 1 and not conversations.files[0].is_in_folder:
         names = " ".join(file.name for file in conversations.files)
         raise InvalidSetting("FILE", names, "one file with --html, or a folder with --conversation ID")
     selected = next(_select_conversations(conversations, id_or_index))
-    size = write_html(selected, path, ReplayPolicy(*policy), redact)
+    size = write_html(selected, path, policy_of_options(*policy), redact)
     emit({"file": path, "bytes": size}, lambda: click.echo(f"wrote {path}, {size:,} bytes"))
 
 

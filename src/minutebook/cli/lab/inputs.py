@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from minutebook.lab.prompt_cache import Billing, billing_of
 from minutebook.lab.report import DEFAULT_BUDGET, Report
 from minutebook.lab.sessions import RecordedSession, input_files, load_sessions
 from minutebook.store.encryption.marker import read_key
-from minutebook.tokens.models import load_models
+from minutebook.tokens.models import ModelTable, load_models
 
 DEFAULT_POLICIES = (*BUDGET_POLICIES, "token_budget:target=0.3", "sliding_window:40", "tool_result_clearer")
 
@@ -40,12 +41,17 @@ class LabInput:
     skipped: list[UnreadableInput] = field(default_factory=list)
     _advance: Callable[[int], None] = lambda _count: None
 
+    @cached_property
+    def models(self) -> ModelTable:
+        """The user's own table of models."""
+        return load_models(self.models_file) if self.models_file else {}
+
     @property
     def billing(self) -> Billing | None:
         """The prices of `--model`; None for those of each session's model."""
         if self.model is None:
             return None
-        billing = billing_of(self.model, load_models(self.models_file) if self.models_file else None)
+        billing = billing_of(self.model, self.models)
         if billing.model is None:
             expected = (
                 "a model with known prices, as `minutebook models` lists them; without it, typical prices are used"
@@ -61,6 +67,7 @@ class LabInput:
             self.paths,
             min_messages=self.min_messages,
             model=self.model,
+            models=self.models,
             format=self.from_format,
             tenant=self.tenant,
             encryption_key=read_key(key_file) if key_file else None,

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -29,6 +29,7 @@ from minutebook.store.types import RESERVED_TENANT, NewDocument
 
 _LOG: Final = logging.getLogger("minutebook.service")
 _KIND: Final = "tally"
+_WAIT_POLL_SECONDS: Final = 0.1
 _BLOCK_DIVISOR: Final = 8
 """A block is the remaining quota divided by this, or the tokens of one request if that is more."""
 
@@ -61,10 +62,11 @@ class _KeyDay:
 
 @dataclass(eq=False, slots=True)
 class Reservation:
-    """Tokens reserved for one request, until `commit`."""
+    """Tokens reserved for one provider call, until `commit`."""
 
     tokens: int
     _day: _KeyDay | None
+    """None without a limit, and after `commit`."""
 
     def commit(self, used_tokens: int) -> None:
         """Replace the reservation by the tokens that were used. A second call has no effect."""
@@ -198,14 +200,6 @@ class TokenQuota:
         return day
 
 
-@dataclass(slots=True)
-class TokenSpending:
-    """The tokens that a request uses."""
-
-    tokens: int
-    """The maximum, until the caller sets it to the provider's count."""
-
-
 class Limiter:
     """Enforces the limits of API keys. The arguments apply to keys without their own limits; None is no limit.
 
@@ -221,7 +215,7 @@ class Limiter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.requests_per_minute, self.tokens_per_day = requests_per_minute, tokens_per_day
-        self._quota = quota
+        self._quota, self._clock = quota, clock
         self._rates = RequestRates(quota.store, clock=quota.clock, monotonic=clock)
 
     def count_request(self, caller: Caller) -> None:
@@ -240,27 +234,24 @@ class Limiter:
             headers = (("retry-after", str(seconds)), ("retry-after-ms", str(milliseconds)))
             raise RequestRefused(429, problem, "rate_limit_exceeded", None, headers)
 
-    @asynccontextmanager
-    async def reserve_tokens(self, caller: Caller, max_tokens: int) -> AsyncIterator[TokenSpending]:
-        """Reserve tokens for the provider calls in this block.
+    async def reserve_tokens(self, caller: Caller, max_tokens: int, *, wait_seconds: float = 0.0) -> Reservation:
+        """Reserve tokens for one provider call, until `commit`.
 
-        `max_tokens` is the maximum that they may use: the tokens sent and the longest possible answer.
+        `max_tokens` is the maximum that it may use: the tokens sent and the longest possible answer. If requests in
+        progress have reserved the rest of the limit, wait up to `wait_seconds` for them.
 
         Raises:
-            RequestRefused: the daily limit is reached; the block does not run.
+            RequestRefused: the daily limit is reached.
         """
         limit = caller.tokens_per_day or self.tokens_per_day
-        spending = TokenSpending(max_tokens)
         if caller.key_id is None or limit is None:  # see `limits_tokens`
-            yield spending
-            return
-        reservation = await self._quota.reserve(caller.key_id, limit, max_tokens)
-        if isinstance(reservation, QuotaExhausted):
-            raise _quota_error(reservation, limit)
-        try:
-            yield spending
-        finally:
-            reservation.commit(spending.tokens)
+            return Reservation(max_tokens, None)
+        deadline = self._clock() + wait_seconds
+        while isinstance(reservation := await self._quota.reserve(caller.key_id, limit, max_tokens), QuotaExhausted):
+            if reservation.is_used_up or self._clock() >= deadline:
+                raise _quota_error(reservation, limit)
+            await asyncio.sleep(_WAIT_POLL_SECONDS)
+        return reservation
 
     def limits_tokens(self, caller: Caller) -> bool:
         """Whether the caller has a daily limit of tokens."""

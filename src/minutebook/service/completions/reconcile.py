@@ -126,10 +126,12 @@ def valid_id(value: object, param: str) -> str:
     """Return a conversation id that a client sent. `param` is the field or header with the id.
 
     Raises:
-        RequestRefused: the id is too long or not printable.
+        RequestRefused: the id is too long, not printable, or no segment of a path.
     """
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARACTERS or not value.isprintable():
-        problem = f"{param} must be 1 to {MAX_ID_CHARACTERS} printable characters."
+    # Clients remove "." and ".." from paths, so such a conversation could not be read or erased.
+    invalid_ids = {"", ".", ".."}
+    if not isinstance(value, str) or value in invalid_ids or len(value) > MAX_ID_CHARACTERS or not value.isprintable():
+        problem = f"{param} must be 1 to {MAX_ID_CHARACTERS} printable characters, and not '.' or '..'."
         raise RequestRefused(400, problem, "invalid_conversation_id", param)
     return value
 

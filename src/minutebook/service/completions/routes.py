@@ -18,7 +18,7 @@ from minutebook.service.http.requests import StrictRoute, require_scope
 from minutebook.service.http.responses import EventStream, JsonResponse, expected_version_of, new_id
 from minutebook.service.idempotency import idempotency_key_of
 from minutebook.service.runs import OPEN_SECONDS, Run
-from minutebook.service.state import CurrentService, Service, watch_connection
+from minutebook.service.state import CurrentService, Service, cancels_on_disconnect, watch_connection
 
 router = APIRouter(prefix="/v1", tags=["as OpenAI"], route_class=StrictRoute)
 MayChat = Annotated[Caller, require_scope("chat")]
@@ -137,8 +137,9 @@ async def create_completion(
 
 async def _respond(service: Service, job: ChatJob, request: Request) -> Response:
     """Start the run, and return its answer as a stream or as JSON."""
+    cancels = cancels_on_disconnect(service, request) or not job.recorded
     run = service.runs.start(job.run, job.execute(), keep_after_end=False)
-    watch_connection(service, request, run, always=not job.recorded)
+    watch_connection(service, request, run, cancels=cancels)
     is_streamed = bool(job.body.get("stream"))
     await run.wait_for_first_event(timeout_seconds=OPEN_SECONDS if is_streamed else None)
     if is_streamed:

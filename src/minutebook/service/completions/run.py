@@ -72,7 +72,7 @@ class ChatJob(AnswerJob):
 
     def _send_failure(self, failure: Failure) -> None:
         """Send an error within the stream, in the form that OpenAI's Python and JavaScript clients raise."""
-        self.run.send(sse(failure.body()))
+        self.run.send(sse(failure.event()))
 
     async def _answer_recorded(self, leases: AsyncExitStack) -> Sequence[bytes] | None:
         """Answer the request, and return the events to send once the leases are released.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from minutebook.agent.retry import retry_after
 from minutebook.errors import (
     BrokenConversation,
     CannotFit,
@@ -70,6 +71,12 @@ class Failure:
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def event(self) -> dict[str, Any]:
+        """The data of an error event in a stream, with the seconds after which a retry can succeed, if they are known."""
+        seconds = retry_after(self.headers)
+        error = self.body()["error"]
+        return {"error": error if seconds is None else {**error, "retry_after": seconds}}
 
 
 _TYPES: Final = {

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from minutebook.errors import MinutebookError, RequestRefused
 from minutebook.service.http.errors import Failure, failure_of
+from minutebook.service.http.requests import path_for_routing
 from minutebook.service.http.responses import JsonResponse
 from minutebook.service.observability.logs import REQUEST_ID, needs_redaction
 from minutebook.service.observability.telemetry import Metrics, ServiceTelemetry
@@ -54,6 +55,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["path"] = path_for_routing(scope.get("raw_path", b""), scope["path"])
         headers = Headers(scope=scope)
         limit = self._max_body_bytes if isinstance(self._max_body_bytes, int) else self._max_body_bytes()
         exchange = _HttpExchange(scope, receive, send, request_id_of(headers), limit, self._max_header_bytes())

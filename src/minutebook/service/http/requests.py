@@ -7,17 +7,20 @@ The caller is authenticated before the body is read, and JSON bodies are parsed 
 """
 
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from inspect import signature
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope as RequestScope
 
 from minutebook.errors import ConversationNotFound, InvalidSetting, RequestRefused, StoreUnavailable
 from minutebook.service.access.api_keys import ApiKeys, Caller, Scope, require_tenant, unauthorized
@@ -157,6 +160,18 @@ def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
     return address if ipv4_address is None else ipv4_address
 
 
+_ENCODED_SLASH: Final = re.compile("%2f", re.IGNORECASE)
+_SLASH_IN_ID: Final = "\ufdd0"
+"""Replaces an encoded slash in the path while a route is chosen. It is not printable, so no id has it."""
+
+
+def path_for_routing(raw_path: bytes, path: str) -> str:
+    """The decoded path, in which the encoded slashes of ids do not separate segments. `StrictRoute` decodes them."""
+    if b"%2f" not in raw_path.lower():
+        return path
+    return unquote(_ENCODED_SLASH.sub(_SLASH_IN_ID, raw_path.decode("ascii", "replace")))
+
+
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -172,8 +187,15 @@ class StrictRequest(Request):
 class StrictRoute(APIRoute):
     """A route that authenticates before it reads the body, and accepts strict JSON only.
 
-    Every router of the service uses it: `route_class=StrictRoute`.
+    Every router of the service uses it: `route_class=StrictRoute`. Ids in its path may contain encoded slashes (`%2F`).
     """
+
+    def matches(self, scope: RequestScope) -> tuple[Match, RequestScope]:
+        match, child_scope = super().matches(scope)
+        if _SLASH_IN_ID in scope["path"]:
+            for name, value in child_scope.get("path_params", {}).items():
+                child_scope["path_params"][name] = value.replace(_SLASH_IN_ID, "/")
+        return match, child_scope
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()

@@ -17,6 +17,7 @@ from minutebook.record.fold import Fold
 from minutebook.record.message import Message, is_user, text_of
 from minutebook.record.transcript import Transcript
 from minutebook.service.inspector.requests import NOT_SENT, FateRun, InspectedRequest, Pricing, RequestSeries, SentPart
+from minutebook.tokens.models import ModelTable
 
 Fate = Literal["kept", "new", "cleared", "folded", "dropped", "repaired", "later"]
 """How the pages show a message in a request. `cleared` is every form of shortened, `later` was not in the record yet."""
@@ -85,6 +86,8 @@ class InspectedConversation:
     """The messages whose tokens are counted so far."""
     series: RequestSeries
     model: str | None = None
+    models: ModelTable = field(default_factory=dict)
+    """The user's own table of models."""
     policy: str = ""
     """What built the views, such as "TokenBudgetManager 12,000"."""
     managers: tuple[str, ...] = ()

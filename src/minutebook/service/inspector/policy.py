@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from minutebook.service.inspector.conversation import InspectedConversation, Ins
 from minutebook.service.inspector.replay import ViewReplay, request_lengths
 from minutebook.service.inspector.requests import Pricing, RequestSeries
 from minutebook.tokens import counter_for
-from minutebook.tokens.models import ModelInfo, known_model_info
+from minutebook.tokens.models import ModelInfo, ModelTable, known_model_info
 
 UNKNOWN_WINDOW: Final = 128_000
 """The budget for a model whose window is not known."""
@@ -31,10 +31,12 @@ class ReplayPolicy:
     max_tokens: int | None = None
     model: str | None = None
     """The model whose tokenizer, window and prices count; None for the one that the conversation names."""
+    models: ModelTable = field(default_factory=dict)
+    """The user's own table of models."""
 
     def manager(self, model: str | None) -> tuple[HistoryManager, int | None, str]:
         """The manager for a model, its budget, and its name for the page."""
-        budget = self.max_tokens or window_of(self.model or model)
+        budget = self.max_tokens or window_of(self.model or model, self.models)
         if not self.managers:
             return TokenBudgetManager(budget), budget, f"TokenBudgetManager {budget:,}"
         manager = manager_from_texts(self.managers, self.max_tokens)
@@ -42,19 +44,19 @@ class ReplayPolicy:
         return manager, self.max_tokens, name if self.max_tokens is None else f"{name} {self.max_tokens:,}"
 
 
-def info_of(model: str | None) -> ModelInfo | None:
-    """The model's window and prices; None if it is not known."""
-    return known_model_info(model) if model else None
+def info_of(model: str | None, own: ModelTable | None = None) -> ModelInfo | None:
+    """The model's window and prices; None if it is not known. `own` is the user's own table of models."""
+    return known_model_info(model, own) if model else None
 
 
-def window_of(model: str | None) -> int:
-    info = info_of(model)
+def window_of(model: str | None, own: ModelTable | None = None) -> int:
+    info = info_of(model, own)
     return UNKNOWN_WINDOW if info is None else info.room()
 
 
-def pricing_of(model: str | None) -> Pricing:
+def pricing_of(model: str | None, own: ModelTable | None = None) -> Pricing:
     """The model's prices, or relative ones."""
-    info = info_of(model)
+    info = info_of(model, own)
     return Pricing() if info is None or not info.prices.input else Pricing(info.prices, is_known=True)
 
 
@@ -88,17 +90,19 @@ def new_conversation(
     model: str | None = None,
     folds: Sequence[InspectedFold] = (),
     times: Sequence[datetime | None] = (),
+    models: ModelTable | None = None,
     **facts: Any,
 ) -> InspectedConversation:
-    """A conversation without requests. `facts` are further fields."""
+    """A conversation without requests. `models` is the user's own table of models; `facts` are further fields."""
     record = Transcript(counter=counter_for(model), broken="mark")
     return InspectedConversation(
         id=conversation_id,
         title=title_of(messages, title) or conversation_id,
         messages=messages,
         record=record,
-        series=RequestSeries(TokenSums(record), pricing_of(model)),
+        series=RequestSeries(TokenSums(record), pricing_of(model, models)),
         model=model,
+        models=models or {},
         folds=folds,
         times=times,
         **facts,

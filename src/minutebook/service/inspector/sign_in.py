@@ -68,7 +68,7 @@ class ServiceAccess:
 
         return StoreSource(
             service.store_of(caller),
-            ReplayPolicy(),
+            ReplayPolicy(models=service.config.models),
             name=f"tenant {caller.tenant}",
             cache=self._cache,
             recipient=caller.recipient,

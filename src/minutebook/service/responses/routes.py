@@ -43,7 +43,7 @@ from minutebook.service.responses.objects import find_response, load_response, s
 from minutebook.service.responses.request import InputRequest, ResponseRequest, chat_tools
 from minutebook.service.responses.run import CANCEL_KIND, ResponseJob
 from minutebook.service.runs import OPEN_SECONDS, Run
-from minutebook.service.state import CurrentService, Service, watch_connection
+from minutebook.service.state import CurrentService, Service, cancels_on_disconnect, watch_connection
 from minutebook.store.types import NewDocument
 
 router = APIRouter(prefix="/v1/responses", tags=["as OpenAI"], route_class=StrictRoute)
@@ -73,6 +73,7 @@ async def create_response(
     if not is_stored(request.headers):
         body.store = False
     body.require_consistency()
+    cancels = cancels_on_disconnect(service, request)
     require_metadata(body.metadata, service.config.limits)
     body.chat_parameters(service.model_of(body.model))  # raises an error if a parameter is invalid
     headers, resend = request.headers, service.config.server.history_resend
@@ -107,7 +108,7 @@ async def create_response(
         service.runs.start(job.run, job.execute())
         if conversation is None and body.store is not False:
             await _wait_for(job.conversation_named, job.run)
-        return await _respond(service, job, request)
+        return await _respond(service, job, request, cancels=cancels)
     except StoreUnavailable:
         can_continue = service.config.database.optional and not job.run.events  # no event was sent
         needs_store = is_continued or body.background
@@ -117,14 +118,14 @@ async def create_response(
     service.metrics.count_unrecorded()
     job.run = Run(job.run.id, caller.tenant, None)
     service.runs.start(job.run, job.run_unrecorded())
-    return await _respond(service, job, request)
+    return await _respond(service, job, request, cancels=cancels)
 
 
-async def _respond(service: Service, job: ResponseJob, request: Request) -> Response:
+async def _respond(service: Service, job: ResponseJob, request: Request, *, cancels: bool) -> Response:
     """The response as a stream, or as JSON when it has ended. A background response is returned when its input is stored."""
     run = job.run
     if not job.request.background:
-        watch_connection(service, request, run, always=job.request.store is False)
+        watch_connection(service, request, run, cancels=cancels or job.request.store is False)
     if job.request.stream:
         await run.wait_for_first_event(timeout_seconds=OPEN_SECONDS)
         events = run.stream(heartbeat_seconds=service.config.server.heartbeat_seconds)

@@ -120,7 +120,7 @@ class ThreadEvents:
     def fail(self, failure: Failure) -> None:
         """Send the `error` event."""
         self._run.sent_failure = failure
-        self._send("error", failure.body())
+        self._send("error", failure.event())
 
     def _send(self, event: str, data: Mapping[str, Any]) -> None:
         number = len(self._run.events) + 1

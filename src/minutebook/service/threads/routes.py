@@ -31,7 +31,7 @@ from minutebook.service.idempotency import (
 )
 from minutebook.service.responses.items import require_metadata
 from minutebook.service.runs import OPEN_SECONDS
-from minutebook.service.state import CurrentService, Service, watch_connection
+from minutebook.service.state import CurrentService, Service, cancels_on_disconnect, watch_connection
 from minutebook.service.threads.events import StreamPosition, ThreadRun, parse_event_id
 from minutebook.service.threads.objects import (
     API_NAME,
@@ -212,6 +212,7 @@ async def create_message(
     if not is_stored(request.headers):
         problem = "The messages of a thread are always stored. Send the request to /v1/chat/completions instead."
         raise RequestRefused(400, problem, "invalid_history", "X-History")
+    cancels = cancels_on_disconnect(service, request)
     question = _question(service, thread_id, body, request.headers.get("if-match"))
     scope = ("messages", thread_id, caller.recipient)
     idempotency_key = idempotency_key_of(caller, scope, request.headers, await request.body())
@@ -230,7 +231,7 @@ async def create_message(
         run=run,
     )
     service.runs.start(run, job.execute())
-    watch_connection(service, request, run)
+    watch_connection(service, request, run, cancels=cancels)
     return await _respond(service, request, run)
 
 

@@ -6,15 +6,16 @@ unavailable, the message is answered without history and the answer is not recor
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
-from minutebook.agent.events import ModelAnswered, RunEvent, ViewBuilt
+from minutebook.agent.events import RunEvent, ViewBuilt
 from minutebook.agent.messages import TextDelta, ToolsAndSchema
 from minutebook.agent.prompt_message import text_prompt
+from minutebook.agent.providers.openai import CompletionAccumulator
 from minutebook.agent.runner import ConversationRunner
 from minutebook.compaction.manager import HistoryCompacted
 from minutebook.conversation.minutes import usage_json
@@ -29,6 +30,7 @@ from minutebook.errors import (
 from minutebook.prompt.template import Prompt
 from minutebook.prompt.tools import AnyTool
 from minutebook.record.message import Message, is_user
+from minutebook.service.access.limits import Reservation
 from minutebook.service.agent_tools import Agents
 from minutebook.service.answer_job import AnswerJob, failure_fields, max_answer_tokens
 from minutebook.service.http.errors import Failure
@@ -77,8 +79,8 @@ class ThreadJob(AnswerJob):
     question: Question
     run: ThreadRun
     _events: ThreadEvents = field(init=False)
-    _spent_tokens: int = 0
-    """The tokens of the model calls so far."""
+    _reservation: Reservation | None = None
+    """The tokens reserved for the first model call, until it begins."""
     _request_ids: list[str] = field(default_factory=list)
     """The ids of the requests to the provider."""
     _stored_text: str = ""
@@ -129,7 +131,7 @@ class ThreadJob(AnswerJob):
             record = await self._thread_record(cached, prompt, lease.lease, is_stored=position is not None)
             if position is None:
                 position = len(record.record) - 1
-            async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(record)) as spending:
+            async with self._reserve_first_call(record):
                 run_document = self._run_document(position, {"status": "in_progress"})
                 await record.store_first([run_document, self.idempotency_key.document(self.run.id)])
                 time_limit.reschedule(None)
@@ -144,8 +146,6 @@ class ThreadJob(AnswerJob):
                     outcome = {**fields, "status": "failed", "partial": self._events.text or None}
                     await record.fail(fields, [self._run_document(position, outcome)])
                     raise
-                finally:
-                    spending.tokens = self._spent_tokens + self._unfinished_tokens(record)
 
     def _stored_position(self, cached: CachedRecord | None, earlier_position: int | None) -> int | None:
         """The position of the message, if an earlier attempt has stored it there and its answer may be continued.
@@ -235,11 +235,8 @@ class ThreadJob(AnswerJob):
         self.run.headers |= {"x-history": "unrecorded", "x-history-bypass": "store_unavailable"}
         prompt = text_prompt("chat", "", tools)
         record = await self._thread_record(None, prompt, is_recorded=False)
-        async with self.service.limiter.reserve_tokens(self.caller, self._max_tokens(record)) as spending:
-            try:
-                fields, messages = await self._run_agent(record, prompt, len(record.record) - 1)
-            finally:
-                spending.tokens = self._spent_tokens + self._unfinished_tokens(record)
+        async with self._reserve_first_call(record):
+            fields, messages = await self._run_agent(record, prompt, len(record.record) - 1)
         self._finish_unrecorded(fields, messages)
 
     def _finish_unrecorded(self, fields: Mapping[str, Any], messages: Sequence[Message]) -> None:
@@ -253,7 +250,12 @@ class ThreadJob(AnswerJob):
         question = self.question
         with Session() as session:
             runner: ConversationRunner[Any] = ConversationRunner(
-                adapter=self.agents.adapter(question.model, question.options, self.authorization),
+                adapter=self.agents.adapter(
+                    question.model,
+                    question.options,
+                    self.authorization,
+                    lambda completion: self._spend_tokens(record, completion),
+                ),
                 prompt=prompt,
                 session=session,
                 conversation=record,
@@ -275,9 +277,6 @@ class ThreadJob(AnswerJob):
             case TextDelta() if not self._has_text:
                 self._has_text = True
                 self.note_first_token()
-            case ModelAnswered(usage=usage):
-                self.service.metrics.count_usage(self.question.model, usage)
-                self._spent_tokens += usage.input_tokens + usage.output_tokens or self._estimated_tokens(record)
             case HistoryCompacted():
                 self.service.report_compaction(self.question.thread, event)
         self._events.on_run_event(event)
@@ -311,19 +310,40 @@ class ThreadJob(AnswerJob):
         }
         return NewDocument(RUN_KIND, self.run.id, body, replace=True)
 
-    def _unfinished_tokens(self, record: ThreadRecord) -> int:
-        """The tokens of a model call that ended after a part of its answer."""
-        return self._estimated_tokens(record) if self._events.unfinished_text else 0
+    @asynccontextmanager
+    async def _reserve_first_call(self, record: ThreadRecord) -> AsyncIterator[None]:
+        """Reserve the tokens of the first model call: those of the complete record and of the longest answer.
 
-    def _estimated_tokens(self, record: ThreadRecord) -> int:
-        """The tokens of the newest model call, if the provider reports no usage."""
-        answer_tokens = counter_of(self.question.model).count(self._events.unfinished_text)
-        return record.request.minutes.tokens_after + answer_tokens
+        They are reserved before the question is stored, so a caller whose limit is reached leaves nothing in the record.
 
-    def _max_tokens(self, record: ThreadRecord) -> int:
-        """The maximum tokens of the first model call: the complete record and the longest answer."""
+        Raises:
+            RequestRefused: the caller's daily limit is reached; the block does not run.
+        """
         sent_tokens = record.record.tokens + record.settings.overhead_tokens
-        return sent_tokens + max_answer_tokens(self.service, self.question.model, self.question.options)
+        reservation = await self.service.limiter.reserve_tokens(self.caller, sent_tokens + self._max_answer_tokens)
+        self._reservation = reservation
+        try:
+            yield
+        finally:
+            reservation.commit(0)  # no effect if a model call has used it
+
+    def _spend_tokens(
+        self, record: ThreadRecord, completion: CompletionAccumulator
+    ) -> AbstractAsyncContextManager[None]:
+        """Reserve and count the tokens of one model call. The run ends if they cannot be reserved."""
+        reservation, self._reservation = self._reservation, None
+        return self.spend_tokens(
+            self.question.model,
+            completion,
+            lambda: record.request.minutes.tokens_after,
+            self._max_answer_tokens,
+            reservation=reservation,
+            wait_seconds=self.service.config.server.wait_seconds,
+        )
+
+    @property
+    def _max_answer_tokens(self) -> int:
+        return max_answer_tokens(self.service, self.question.model, self.question.options)
 
 
 def _is_newest(messages: Sequence[Message], position: int, message: Message) -> bool:

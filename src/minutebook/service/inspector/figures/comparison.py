@@ -108,7 +108,7 @@ class PolicyRun:
 
 def current_choice(conversation: InspectedConversation) -> PolicyChoice:
     """The policy of a replay. For recorded requests: the recorded one, if it is a manager, else the token budget."""
-    budget = conversation.budget or window_of(conversation.model)
+    budget = conversation.budget or window_of(conversation.model, conversation.models)
     if conversation.is_replay:
         return PolicyChoice(" ".join(conversation.managers) or BUDGET_POLICY, budget)
     return PolicyChoice(conversation.policy if conversation.policy in MANAGERS else BUDGET_POLICY, budget)
@@ -194,8 +194,15 @@ def run_policy(conversation: InspectedConversation, choice: PolicyChoice) -> Pol
     session = RecordedSession(
         conversation.id, conversation.messages, conversation.record.counter, conversation.model, conversation.times
     )
+    session.models = conversation.models
     outcome = replay_session(session, partial(_manager, choice), choice.budget)
-    other = new_conversation(conversation.id, conversation.messages, title=conversation.title, model=conversation.model)
+    other = new_conversation(
+        conversation.id,
+        conversation.messages,
+        title=conversation.title,
+        model=conversation.model,
+        models=conversation.models,
+    )
     replay(other, _ChosenPolicy(choice=choice))
     if other.failure is not None:
         raise other.failure

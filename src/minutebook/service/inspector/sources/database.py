@@ -342,6 +342,7 @@ class StoreSource:
             header.id,
             [*([_PURGED] * header.first), *loaded.messages],
             title=header.labels.get("title"),
+            models=self._policy.models,
             model=self._policy.model
             or model
             or next((entry.model for entry in reversed(entries) if entry.model), None),

@@ -95,7 +95,7 @@ class FileSource:
 
     def _add(self, path: Path, index: int, source: SourceConversation) -> InspectedConversation:
         conversation_id = hashlib.sha256(f"{path}\n{index}".encode()).hexdigest()[:12]
-        conversation = file_conversation(conversation_id, source, model=self._policy.model, place=self._place(path))
+        conversation = file_conversation(conversation_id, source, self._policy, place=self._place(path))
         self._locations[conversation_id] = _Location(path, index, source.format)
         updated_at = next((item.at for item in reversed(source.items) if item.at), None) or source.created_at
         updated_at = updated_at or datetime.fromtimestamp(path.stat().st_mtime, UTC)
@@ -174,7 +174,7 @@ class FileSource:
                 location = self._locations[conversation_id]
                 source = next(islice(read(Source(location.path), location.format), location.index, None))
                 self._cache[conversation_id] = file_conversation(
-                    conversation_id, source, model=self._policy.model, place=self._place(location.path)
+                    conversation_id, source, self._policy, place=self._place(location.path)
                 )
             self._cache.move_to_end(conversation_id)
             while len(self._cache) > MAX_OPEN:
@@ -191,15 +191,16 @@ class FileSource:
 
 
 def file_conversation(
-    conversation_id: str, source: SourceConversation, *, model: str | None = None, place: str = ""
+    conversation_id: str, source: SourceConversation, policy: ReplayPolicy, *, place: str = ""
 ) -> InspectedConversation:
-    """A conversation of a file, without requests. `model` replaces the one that the file names."""
+    """A conversation of a file, without requests. The policy's model replaces the one that the file names."""
     return new_conversation(
         conversation_id,
         source.messages,
         title=source.title,
-        model=model or source.model or next((item.model for item in source.items if item.model), None),
+        model=policy.model or source.model or next((item.model for item in source.items if item.model), None),
         folds=[InspectedFold(fold) for fold in source.folds],
         times=[item.at for item in source.items],
+        models=policy.models,
         source=place,
     )

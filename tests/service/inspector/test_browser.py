@@ -113,11 +113,15 @@ def test_only_changes_and_one_fate_can_be_shown(conversation):
     opened.press("[")
     page.wait_for_selector(".break")
     opened.press("f")
+    page.wait_for_selector("#lanes[data-only=changed]")
     assert page.locator(".row.s-kept:visible").count() == 0
     opened.press("f")
+    page.wait_for_selector("#lanes:not([data-only])")
     page.click("button.chip[data-fate=dropped]")
+    page.wait_for_selector("#lanes[data-only=dropped]")
     assert page.locator(".row:visible").count() == page.locator(".row.s-dropped:visible").count() > 0
     opened.press("Escape")
+    page.wait_for_selector("#lanes:not([data-only])")
     assert page.locator(".row.s-kept:visible").count() > 0
 
 
@@ -222,3 +226,50 @@ def test_a_live_conversation_grows_on_the_page(visit, pictures):
         opened.picture(pictures, "live")
         page.click("text=Sign out")
         page.wait_for_selector("#key")
+
+
+def test_a_filter_loads_only_the_rows_that_it_shows(conversation):
+    opened = conversation()
+    page = opened.page
+    loaded = []
+    page.on("request", lambda request: loaded.append(request.url) if "/rows?" in request.url else None)
+    page.click("button.chip[data-fate=new]")
+    page.wait_for_selector(".row.s-new:visible")
+    assert page.locator(".row:visible").count() == page.locator(".row.s-new:visible").count() > 0
+    assert len(loaded) == 1
+    opened.press("Escape")
+    page.wait_for_selector("#m0:visible")
+    assert page.evaluate("document.documentElement.scrollHeight") > 20_000
+
+
+def test_a_move_that_fails_keeps_the_request_that_is_shown_and_says_why(conversation):
+    opened = conversation()
+    page = opened.page
+    row = page.inner_text("#m0")
+    page.route("**/request?*", lambda route: route.abort())
+    page.route("**/rows?*", lambda route: route.abort())
+    opened.press("ArrowLeft")
+    page.wait_for_selector("#failure button")
+    assert "does not answer" in page.inner_text("#failure")
+    assert page.inner_text("#number") == "500"
+    assert page.inner_text("#m0") == row
+    assert opened.accessibility_problems() == []
+    page.unroute("**/request?*")
+    page.unroute("**/rows?*")
+    page.click("#failure button")
+    opened.wait_for_request(499)
+    assert page.locator("#failure").count() == 0
+    assert {problem.partition(" net::")[0] for problem in opened.problems} == {"error: Failed to load resource:"}
+    opened.problems.clear()
+
+
+def test_arrow_keys_scroll_a_long_line_that_has_the_focus(conversation):
+    opened = conversation()
+    page = opened.page
+    page.click("#m3 .no")
+    page.wait_for_selector("#m3 .facts")
+    page.evaluate("const box = document.querySelector('#m3 .code'); box.style.width = '60px'; box.focus()")
+    opened.press("ArrowRight", "ArrowLeft", "Home")
+    page.evaluate("document.activeElement.blur()")
+    opened.press("ArrowLeft")
+    opened.wait_for_request(499)

@@ -1,6 +1,7 @@
 """Timeline, treemap, heaviest, what if, folds, branches, diff and share in a real browser."""
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -106,6 +107,20 @@ def test_a_link_to_a_message_of_a_long_conversation_works_while_it_is_loaded(vis
         here.wait_for_request(150)
         here.page.wait_for_selector("#m290:focus")
         assert here.page.get_attribute("#conversation", "data-total") == "0"
+
+
+def test_a_long_path_in_an_opened_call_stays_in_its_lane(visit, tmp_path):
+    source = session(2)
+    arguments = {"file_path": f"/{'long_folder_' * 12}/file.py", "old_string": "a", "new_string": "b"}
+    source["messages"][2]["tool_calls"][0]["function"] = {"name": "Edit", "arguments": json.dumps(arguments)}
+    with inspecting(write_sessions(tmp_path / "edit.jsonl", source)) as (url, first_path):
+        here = visit(url, width=900)
+        here.open(f"{url}{first_path}")
+        page = here.open_conversation()
+        page.click("#m2 .no")
+        page.wait_for_selector("#m2 .facts")
+        assert page.evaluate("(h => h.scrollWidth - h.clientWidth)(document.querySelector('#m2 .opened h3'))") == 0
+        assert page.is_visible("#money")
 
 
 def test_a_fold_is_undone_after_a_confirmation(visit, pictures):

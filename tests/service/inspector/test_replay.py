@@ -11,7 +11,7 @@ from minutebook.record.fold import Fold
 from minutebook.service.inspector.cards import card_of
 from minutebook.service.inspector.conversation import FATES, InspectedFold
 from minutebook.service.inspector.policy import ReplayPolicy, info_of, new_conversation, replay
-from minutebook.service.inspector.rows import row_blocks
+from minutebook.service.inspector.rows import chunks_with, row_blocks
 from tests.service.inspector.parts import session
 
 POLICIES = [
@@ -91,6 +91,45 @@ def test_rows_in_the_middle_of_a_fold_show_what_is_sent_instead_of_it():
     start, middle = (next(iter(row_blocks(conversation, last, *rows))) for rows in ((1, 100), (100, 150)))
     assert (middle.run, middle.tokens, middle.sent_tokens) == (start.run, start.tokens, start.sent_tokens)
     assert [row.head.text for row in middle.sent] == [row.head.text for row in start.sent] != []
+
+
+def test_a_fold_in_place_of_another_one_is_a_change_and_has_its_own_beginning():
+    messages = session(12, words=5)["messages"]
+    folds = [Fold.over(range(1, stop), reason="old turns", shown=f"Summary {stop}.") for stop in (9, 25)]
+    conversation = replayed(messages, ReplayPolicy(("passthrough",)), folds)
+    second = next(request for request in conversation.requests if folds[1].id in request.new_folds)
+
+    (now,) = (block for block in row_blocks(conversation, second, 0, second.length) if block.fate == "folded")
+    assert (now.run, now.is_change) == (range(1, 25), True)
+    (last,) = (block for block in row_blocks(conversation, conversation.requests[-1], 0, 49) if block.fate == "folded")
+    assert last.since == (second.number, second.number)
+
+
+def test_a_run_of_messages_that_are_not_sent_says_when_its_first_and_last_were_left_out():
+    conversation = replayed(session(30)["messages"], ReplayPolicy(max_tokens=2_500))
+    last = conversation.requests[-1]
+
+    block = max(row_blocks(conversation, last, 0, last.length), key=lambda block: len(block.run))
+    assert block.fate == "dropped"
+    assert block.since == tuple(conversation.since(last, block.run[index]) for index in (0, -1))
+    assert block.since[0] < block.since[1]
+
+
+@pytest.mark.parametrize("only", ["changed", "kept", "new", "cleared", "dropped"])
+def test_a_filter_names_the_chunks_that_have_its_rows(only):
+    conversation = replayed(session(150, words=8)["messages"], ReplayPolicy(max_tokens=3_000))
+    request = next(request for request in reversed(conversation.requests) if request.cache_break)
+
+    def is_shown(block):
+        return block.is_change or block.fate == "new" if only == "changed" else block.fate == only
+
+    starts = range(0, request.length, 100)
+    found = [
+        start
+        for start in starts
+        if any(map(is_shown, row_blocks(conversation, request, start, min(start + 100, request.length))))
+    ]
+    assert chunks_with(conversation, request, only) == found
 
 
 def test_a_refused_request_says_why_and_costs_nothing():

@@ -199,7 +199,7 @@ class InspectedConversation:
         if run is None:
             fate: Fate = "new" if is_new else "kept"
             return FateSpan(start, stop, fate, NoteStatus.SENT, "", not is_new and earlier is not None)
-        is_change = is_new or earlier is None or earlier.status != run.status
+        is_change = is_new or not run.is_like(earlier)
         return FateSpan(start, stop, FATES[run.status], run.status, run.reason, is_change)
 
     def counts(self, request: InspectedRequest) -> FateCounts:
@@ -213,13 +213,13 @@ class InspectedConversation:
         return FateCounts(totals, changes, added)
 
     def since(self, request: InspectedRequest, position: int) -> int:
-        """The number of the first request from which on the message had its status without interruption."""
+        """The number of the first request from which on the message had its fate without interruption."""
         run, number = run_at(request, position), request.number
         bases = self.series.bases
         index = bisect_right(bases, request.number, key=lambda item: item[1]) - 1
         for base, first in bases[index::-1]:
             other = base.run_at(position)
-            if (other and other.status) != (run and run.status):
+            if other is not run and (run is None or not run.is_like(other)):
                 break
             number = first
         lengths = self.requests

@@ -43,6 +43,14 @@ class FateRun(NamedTuple):
     status: NoteStatus
     reason: str
 
+    def is_like(self, other: "FateRun | None") -> bool:
+        """Whether messages of both have the same fate. Another fold is another fate, with a fold's id in its reason."""
+        return (
+            other is not None
+            and other.status is self.status
+            and (self.status is not NoteStatus.FOLDED or other.reason == self.reason)
+        )
+
 
 def _start(run: FateRun) -> int:
     return run.start

@@ -63,7 +63,8 @@ class RowBlock:
     reason: str
     """Empty if the row before has the same reason."""
     full_reason: str
-    since: int | None
+    since: tuple[int, int] | None
+    """The requests from which on the first and the last message of the run had this fate."""
     sent: tuple[SentRow, ...]
     """What is sent instead. Empty if the messages are sent unchanged or not at all."""
     fold: InspectedFold | None
@@ -101,15 +102,30 @@ def row_blocks(
             yield _block(conversation, request, span._replace(start=first, stop=end), whole=span)
 
 
+def chunks_with(conversation: InspectedConversation, request: InspectedRequest, only: str) -> list[int]:
+    """The positions at which chunks begin that have rows with a fate, or with what changed if `only` is "changed"."""
+    spans = conversation.fate_spans(request)
+    matches = (
+        span for span in spans if (span.is_change or span.fate == "new" if only == "changed" else span.fate == only)
+    )
+    return sorted(
+        {
+            number * CHUNK_ROWS
+            for span in matches
+            for number in range(span.start // CHUNK_ROWS, (span.stop - 1) // CHUNK_ROWS + 1)
+        }
+    )
+
+
 def _fold_edges(conversation: InspectedConversation, request: InspectedRequest, span: FateSpan) -> Iterator[int]:
     if span.fate == "folded":
         for item in conversation.folds:
-            if item.fold.id in request.folds:
+            if item.fold.id in request.folds and fold_at(conversation, request, item.fold.start) is item:
                 yield from (item.fold.start, item.fold.stop)
 
 
 def fold_at(conversation: InspectedConversation, request: InspectedRequest, position: int) -> InspectedFold | None:
-    """The innermost fold that hides a message in a request."""
+    """The fold that hides a message in a request: the longest one, if it replaced others."""
     matches = [
         item
         for item in conversation.folds
@@ -145,6 +161,9 @@ def _block(
             sent.append(SentRow(head_of(changed.message), changed.tokens))
         sent_tokens += sum(conversation.sent_tokens(request, position) for position in range(start, stop))
     first = start == whole.start
+    since = None
+    if request is not None and (first or fate in _GROUPED) and fate not in {"kept", "new", "later"}:
+        since = conversation.since(request, run.start), conversation.since(request, run.stop - 1)
     is_break = request is not None and request.cache_break is not None and request.cache_break.position == start
     return RowBlock(
         fate=fate,
@@ -157,7 +176,7 @@ def _block(
         is_change=span.is_change,
         reason=(span.reason if fold is None else fold.fold.reason) if first or span.fate in _GROUPED else "",
         full_reason=span.reason,
-        since=conversation.since(request, start) if request is not None and (first or fate in _GROUPED) and fate not in {"kept", "new", "later"} else None,
+        since=since,
         sent=tuple(sent),
         fold=fold,
         break_before=request.cache_break if is_break and request is not None else None,

@@ -12,7 +12,7 @@ from minutebook.service.inspector.cards import card_of, line_index, long_lines
 from minutebook.service.inspector.content import blocks_of
 from minutebook.service.inspector.conversation import InspectedConversation
 from minutebook.service.inspector.requests import InspectedRequest
-from minutebook.service.inspector.rows import CHUNK_ROWS, GLYPHS, row_blocks
+from minutebook.service.inspector.rows import CHUNK_ROWS, GLYPHS, chunks_with, row_blocks
 from minutebook.service.inspector.strip import strip_of
 from minutebook.service.inspector.web import (
     SECURITY_HEADERS,
@@ -80,6 +80,16 @@ async def show_rows(
     """The rows from a position on: a fragment."""
     current = data.request(r)
     return render(request, "_rows.html", data=data, current=current, blocks=row_blocks(data, current, start, start + n))
+
+
+@router.get("/chunks.json")
+async def send_chunks(
+    data: CurrentConversation, r: RequestNumber = None, only: Annotated[str, Query(max_length=20)] = "changed"
+) -> Response:
+    """Where the chunks of rows begin that a filter shows."""
+    current = data.request(r)
+    chunks = [] if current is None else chunks_with(data, current, only)
+    return JSONResponse(chunks, headers={**SECURITY_HEADERS, "cache-control": "no-store"})
 
 
 @router.get("/m/{position}")

@@ -51,6 +51,53 @@ function showKeys() {
 
 function keysOff() { return localStorage.getItem("minutebook-keys") === "off"; }
 
+// A bar with what went wrong, until the user or the page tries again.
+function showProblem(text, retry) {
+  hideProblem();
+  const bar = document.createElement("div");
+  bar.id = "failure";
+  bar.className = "failure";
+  bar.setAttribute("role", "alert");
+  bar.append(text);
+  if (retry) {
+    const button = document.createElement("button");
+    button.className = "btn";
+    button.type = "button";
+    button.textContent = "Try again";
+    button.addEventListener("click", () => { hideProblem(); retry(); });
+    bar.append(button);
+  }
+  document.getElementById("main").append(bar);
+}
+
+function hideProblem() { document.getElementById("failure")?.remove(); }
+
+// The sentence of an error that the server sent as a fragment.
+function sentence(html) {
+  const box = document.createElement("template");
+  box.innerHTML = html;
+  return box.content.textContent.trim();
+}
+
+const NO_ANSWER = "The server does not answer. Is it still running?";
+
+// A part of a page. An error has the reason as its message.
+async function loadPart(address, options = {}) {
+  let response;
+  try {
+    response = await fetch(address, { headers: { "HX-Request": "true" }, ...options });
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Error(NO_ANSWER);
+  }
+  const text = await response.text();
+  if (!response.ok) throw new Error(sentence(text));
+  return text;
+}
+
+addEventListener("htmx:responseError", (event) => showProblem(sentence(event.detail.xhr.responseText)));
+addEventListener("htmx:sendError", () => showProblem(NO_ANSWER));
+addEventListener("htmx:afterOnLoad", (event) => { if (event.detail.successful) hideProblem(); });
+
 // Handlers of pages: a function that gets the key and returns true if it used it.
 const keyHandlers = [];
 let goes = false;

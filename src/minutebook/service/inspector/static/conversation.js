@@ -20,7 +20,7 @@
   function readSeries() {
     const read = async () => {
       const { sent, marks } = state.series ?? { sent: [], marks: {} };
-      const added = await (await fetch(`${url}/series.json?after=${sent.length}`)).json();
+      const added = JSON.parse(await loadPart(`${url}/series.json?after=${sent.length}`));
       state.series = { ...added, sent: sent.concat(added.sent), marks: { ...marks, ...added.marks } };
       return state.series;
     };
@@ -40,9 +40,21 @@
     if (sent !== undefined) document.getElementById("slider").setAttribute("aria-valuetext", `Request ${r} of ${state.total}, ${format.format(sent)} tokens sent`);
   }
 
+  // Parts of the page, each in place of the one with its id.
+  function replaceParts(html) {
+    const box = document.createElement("template");
+    box.innerHTML = html;
+    const focused = document.activeElement?.id;
+    for (const part of [...box.content.children]) document.getElementById(part.id).replaceWith(part);
+    if (focused && document.activeElement.id !== focused) document.getElementById(focused)?.focus({ preventScroll: true });
+    markChips();
+  }
+
   async function move(r, { push = true } = {}) {
     r = Math.min(Math.max(r, 1), state.total);
     if (!state.total || r === state.r) return;
+    hideProblem();
+    const before = Number(document.getElementById("figures").dataset.r);
     state.r = r;
     page.dataset.named = "";
     state.follow = r === state.total;
@@ -51,10 +63,19 @@
     address.searchParams.set("r", r);
     history[push ? "pushState" : "replaceState"](null, "", address);
     const started = performance.now();
-    await Promise.all([
-      htmx.ajax("GET", `${url}/request?r=${r}`, { target: "#figures", swap: "outerHTML" }),
-      rows.show(r),
-    ]);
+    try {
+      const figures = loadPart(`${url}/request?r=${r}`).then((part) => { if (state.r === r) replaceParts(part); });
+      await Promise.all([figures, rows.show(r)]);
+    } catch (error) {
+      if (state.r !== r) return;
+      state.r = before;
+      preview(before);
+      address.searchParams.set("r", before);
+      history.replaceState(null, "", address);
+      await rows.show(before).catch(() => {});
+      showProblem(error.message, () => move(r));
+      return;
+    }
     page.dataset.shown = r;
     page.dataset.milliseconds = Math.round(performance.now() - started);
     const shown = document.getElementById("figures");
@@ -100,9 +121,14 @@
     move(r, { push: false });
   });
 
-  function filter(fate) {
-    if (fate) lanes.dataset.only = fate; else delete lanes.dataset.only;
-    for (const chip of document.querySelectorAll("button.chip")) chip.setAttribute("aria-pressed", String(chip.dataset.fate === fate));
+  // Shows only rows with a fate, or with "changed" only what changed.
+  async function filter(only) {
+    try { await rows.filter(only); } catch (error) { showProblem(error.message, () => filter(only)); return; }
+    if (only) lanes.dataset.only = only; else delete lanes.dataset.only;
+    markChips();
+  }
+  function markChips() {
+    for (const chip of document.querySelectorAll("button.chip")) chip.setAttribute("aria-pressed", String(chip.dataset.fate === lanes.dataset.only));
   }
 
   function chooseLane(name) {
@@ -153,8 +179,12 @@
     const box = document.createElement("div");
     box.className = "opened";
     row.append(box);
-    const response = await fetch(`${url}/m/${position}?r=${state.r}`, { headers: { "HX-Request": "true" } });
-    box.innerHTML = await response.text();
+    try {
+      box.innerHTML = await loadPart(`${url}/m/${position}?r=${state.r}`);
+    } catch (error) {
+      toggle(row, false);
+      showProblem(error.message, () => toggle(row, true));
+    }
   }
 
   rows.onload = (chunk) => {
@@ -177,9 +207,7 @@
     const row = number.closest(".msg") ?? (number.closest(".row:not(.run)")?.querySelector(".msg"));
     if (!row) { hideCard(); return; }
     cardTimer = setTimeout(async () => {
-      const response = await fetch(`${url}/m/${row.dataset.m}/card?r=${state.r}`, { headers: { "HX-Request": "true" } });
-      if (!response.ok) return;
-      card.innerHTML = await response.text();
+      try { card.innerHTML = await loadPart(`${url}/m/${row.dataset.m}/card?r=${state.r}`); } catch { return; }
       const box = number.getBoundingClientRect();
       card.hidden = false;
       card.style.left = `${Math.min(box.left, innerWidth - 340) + scrollX}px`;
@@ -204,6 +232,8 @@
   keyHandlers.push((event) => {
     const slides = event.target.matches?.("input[type=range]");
     const { key, shiftKey } = event;
+    const box = event.target.closest?.(".code");
+    if (box && box.scrollWidth > box.clientWidth && /^(Arrow|Home|End)/.test(key)) return false;  // they scroll the box
     const moves = { ArrowLeft: shiftKey ? -10 : -1, ArrowRight: shiftKey ? 10 : 1 };
     if (key in moves) { move(state.r + moves[key]); return true; }
     if (slides) return false;
@@ -219,7 +249,7 @@
       for (const row of document.querySelectorAll(`.msg.${kind}`)) if (row.getBoundingClientRect().top < innerHeight * 2 && row.getBoundingClientRect().bottom > -innerHeight) toggle(row, open);
       return true;
     }
-    if (key === "f") { lanes.classList.toggle("only-changed"); return true; }
+    if (key === "f") { filter(lanes.dataset.only === "changed" ? "" : "changed"); return true; }
     if ("123".includes(key)) { chooseLane(["record", "sent", "why"][key - 1]); return true; }
     if (key === "u" || key === "p") {
       const link = current?.querySelector(key === "u" ? "a[data-use]" : "a[data-pair]");
@@ -251,13 +281,9 @@
     if (data.messages > rows.length) rows.extend(data.messages);
     if (added) {
       if (isFollowing) state.r = state.total; else if (page.dataset.live) offerNewest(added);
-      const box = document.createElement("template");
-      box.innerHTML = await (await fetch(`${url}/strip?r=${state.r}`, { headers: { "HX-Request": "true" } })).text();
-      const focused = document.activeElement?.id;
-      for (const id of ["strip", "money"]) document.getElementById(id).replaceWith(box.content.getElementById(id));
-      if (focused === "slider") document.getElementById("slider").focus();
+      replaceParts(await loadPart(`${url}/strip?r=${state.r}`));
       document.getElementById("thumb").max = state.total;
-      await htmx.ajax("GET", `${url}/request?r=${state.r}`, { target: "#figures", swap: "outerHTML" });
+      replaceParts(await loadPart(`${url}/request?r=${state.r}`));
       preview(state.r);
       if (rows.request !== state.r) await rows.show(state.r);
       document.getElementById("said").textContent = `Request ${state.total} was sent`;
@@ -268,6 +294,14 @@
       await showNamed();
     }
     return data.complete;
+  }
+
+  async function tryToGrow() {
+    try {
+      const isComplete = await grow();
+      hideProblem();
+      return isComplete;
+    } catch (error) { showProblem(error.message, tryToGrow); return false; }
   }
 
   // The request and the message that the address names may not have been there when the page was loaded.
@@ -295,7 +329,7 @@
   if (page.dataset.complete !== "yes") {
     const again = async () => {
       const started = performance.now();
-      if (!await grow()) setTimeout(again, Math.max(700, 5 * (performance.now() - started)));
+      if (!await tryToGrow()) setTimeout(again, Math.max(700, 5 * (performance.now() - started)));
     };
     again();
   }
@@ -304,7 +338,7 @@
     const events = new EventSource(page.dataset.live);
     events.addEventListener("state", (event) => {
       page.dataset.connected = "yes";
-      if (known !== null && known !== event.data) grow();
+      if (known !== null && known !== event.data) tryToGrow();
       known = event.data;
     });
     events.addEventListener("error", () => { page.dataset.connected = ""; });

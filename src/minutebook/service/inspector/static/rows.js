@@ -9,6 +9,7 @@ class Rows {
     this.mean = 60 * this.size;
     this.chunks = [];
     this.waiting = new Map();
+    this.only = "";
     this.onload = () => {};
     this.near = new IntersectionObserver((entries) => entries.forEach((entry) => this.see(entry.target, entry.isIntersecting)), { rootMargin: "1500px 0px" });
     this.far = new IntersectionObserver((entries) => entries.forEach((entry) => { if (!entry.isIntersecting) this.evict(entry.target); }), { rootMargin: "600% 0px" });
@@ -16,6 +17,7 @@ class Rows {
   }
 
   grow(length) {
+    this.length = length;
     const given = new Map([...this.root.children].map((chunk) => [Number(chunk.dataset.from), chunk]));
     let before = null;
     for (let from = 0; from < length; from += this.size) {
@@ -24,15 +26,16 @@ class Rows {
         chunk = document.createElement("div");
         chunk.className = "chunk empty-chunk";
         chunk.dataset.from = from;
-        chunk.style.height = `${Math.min(this.size, length - from) * this.mean / this.size}px`;
+        this.estimate(chunk);
         if (before) before.after(chunk); else this.root.prepend(chunk);
       }
       if (!this.chunks.includes(chunk)) { this.chunks.push(chunk); this.near.observe(chunk); this.far.observe(chunk); }
       before = chunk;
     }
     this.chunks.sort((a, b) => a.dataset.from - b.dataset.from);
-    this.length = length;
   }
+
+  estimate(chunk) { chunk.style.height = `${Math.min(this.size, this.length - chunk.dataset.from) * this.mean / this.size}px`; }
 
   // More messages: new chunks, and the last one again.
   extend(length) {
@@ -51,8 +54,8 @@ class Rows {
   evict(chunk) {
     if (!chunk.childElementCount || chunk.querySelector(".open, :focus")) return;
     const height = chunk.offsetHeight;
-    this.mean = (this.mean + height) / 2;
-    chunk.style.height = `${height}px`;
+    if (!this.only) this.mean = (this.mean + height) / 2;
+    if (chunk.hidden) this.estimate(chunk); else chunk.style.height = `${height}px`;
     chunk.replaceChildren();
     chunk.classList.add("empty-chunk");
     delete chunk.dataset.loaded;
@@ -74,32 +77,36 @@ class Rows {
   async fill(chunk, request, signal) {
     const dim = setTimeout(() => chunk.classList.add("waiting"), 120);
     try {
-      const response = await fetch(`${this.url}/rows?from=${chunk.dataset.from}${request ? `&r=${request}` : ""}`, { headers: { "HX-Request": "true" }, signal });
-      const html = await response.text();
+      const html = await loadPart(`${this.url}/rows?from=${chunk.dataset.from}${request ? `&r=${request}` : ""}`, { signal });
       chunk.innerHTML = html;  // the server escapes every text; the policy of the page forbids inline scripts
       chunk.style.height = "";
       chunk.classList.remove("empty-chunk");
-      if (response.ok) chunk.dataset.loaded = String(request); else this.retry(chunk);
+      chunk.dataset.loaded = String(request);
       this.onload(chunk);
     } catch (error) {
-      if (error.name !== "AbortError") { chunk.replaceChildren(); this.retry(chunk); }
+      if (error.name !== "AbortError") { delete chunk.dataset.loaded; showProblem(error.message, () => this.load(chunk)); }
     } finally {
       clearTimeout(dim);
       chunk.classList.remove("waiting");
     }
   }
 
-  retry(chunk) {
-    const button = document.createElement("button");
-    button.className = "btn";
-    button.textContent = "These rows could not be loaded. Try again";
-    button.addEventListener("click", () => this.load(chunk));
-    chunk.append(button);
+  // Hides the chunks in which a filter shows no row: without a height, they would all count as near and be loaded.
+  async filter(only) {
+    this.only = only;
+    const { request } = this;
+    const shown = only && request ? new Set(JSON.parse(await loadPart(`${this.url}/chunks.json?r=${request}&only=${only}`))) : null;
+    if (this.only !== only || this.request !== request) return;
+    for (const chunk of this.chunks) {
+      chunk.hidden = shown !== null && !shown.has(Number(chunk.dataset.from));
+      if (!chunk.childElementCount) this.estimate(chunk);
+    }
   }
 
   // Shows another request, and keeps the message that is read where it is.
   async show(request) {
     this.request = request;
+    if (this.only) await this.filter(this.only);
     const anchor = this.anchor();
     const top = anchor?.getBoundingClientRect().top;
     const near = this.chunks.filter((chunk) => chunk.isNear);

@@ -162,13 +162,13 @@ def _terms(sample: list[Any]) -> Iterator[str]:
 
 
 def _reading(sample: list[Any], format_: Format) -> tuple[list[list[Message]], int]:
-    """What a format reads in the values of a file: the messages without details, and how much it skips."""
+    """What a format reads in the values of a file: the messages without details and empty content, and how much it skips."""
     source = Source(json.dumps(sample).encode())
     conversations: list[SourceConversation] = []
     with skip_malformed(source, "the file"):
         conversations = list(format_.read(source))
     messages: list[list[Message]] = [
-        [{key: message[key] for key in _READ_KEYS & message.keys()} for message in each.messages]
+        [{key: message[key] for key in _READ_KEYS & message.keys() if message[key]} for message in each.messages]
         for each in conversations
     ]
     return messages, len(source.skipped)

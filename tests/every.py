@@ -53,6 +53,8 @@ MANAGERS = {
     "truncate, budget with names": ComposedManager((ToolResultTruncator(200), TokenBudgetManager(900, names=0.2))),
     "budget, tight": TokenBudgetManager(400, target=0.7, keep_results=2),
     "budget, no first request": TokenBudgetManager(600, preserve_first_request=False, reserve=100),
+    "budget, bm25": TokenBudgetManager(700, scorer="bm25"),
+    "budget, bm25, no first request": TokenBudgetManager(500, "quality", preserve_first_request=False, scorer="bm25"),
     "nothing composed": ComposedManager(()),
     "truncate then window": ComposedManager((ToolResultTruncator(30), SlidingWindowManager(6))),
     "clear, strip, budget": ComposedManager((ToolResultClearer(1, 1), ToolStripper(1), TokenBudgetManager(700))),

@@ -8,7 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Final, Protocol, get_type_hints
+from typing import Any, Final, Literal, Protocol, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -362,7 +362,8 @@ def _manager_class(name: str) -> tuple[type, Mapping[str, Any]]:
     if name not in MANAGERS:
         raise InvalidSetting("manager", name, one_of([RETENTION, *MANAGERS], name))
     manager_class = MANAGERS[name]
-    types = {**get_type_hints(manager_class), "active": frozenset[str]}  # in code it may also be a callable
+    # In code these may also be a callable and an object.
+    types = {**get_type_hints(manager_class), "active": frozenset[str], "scorer": Literal["bm25"] | None}
     return manager_class, {
         setting.name: types[setting.name] for setting in fields(manager_class) if setting.name != "counter"
     }

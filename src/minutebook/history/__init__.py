@@ -24,6 +24,7 @@ _EXPORTS = {
             "Violation",
         ),
     ),
+    "scores": ("BM25Scorer", "EmbeddingScorer", "ScoreContext", "Scorer"),
     "tool_calls": ("ActiveToolsManager", "ToolStripper"),
     "tool_results": ("ToolResultClearer", "ToolResultTruncator"),
     "view": ("View", "view_of"),

@@ -34,6 +34,12 @@ from minutebook.history.protocol import (
     SessionProtocol as SessionProtocol,
     Violation as Violation,
 )
+from minutebook.history.scores import (
+    BM25Scorer as BM25Scorer,
+    EmbeddingScorer as EmbeddingScorer,
+    ScoreContext as ScoreContext,
+    Scorer as Scorer,
+)
 from minutebook.history.tool_calls import (
     ActiveToolsManager as ActiveToolsManager,
     ToolStripper as ToolStripper,
@@ -53,11 +59,13 @@ from minutebook.history.window import (
 
 __all__ = [
     "ActiveToolsManager",
+    "BM25Scorer",
     "CacheLedger",
     "Changed",
     "ComposedManager",
     "Curated",
     "CurationContext",
+    "EmbeddingScorer",
     "EventBus",
     "Explanation",
     "ExplanationLine",
@@ -69,6 +77,8 @@ __all__ = [
     "ObservableManager",
     "ObservableSlidingWindowManager",
     "PassthroughManager",
+    "ScoreContext",
+    "Scorer",
     "SessionProtocol",
     "SlidingWindowManager",
     "TokenBudgetManager",

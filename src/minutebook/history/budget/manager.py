@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 from minutebook.errors import InvalidSetting, one_of
 from minutebook.history.budget.view import BudgetView
 from minutebook.history.incremental import IncrementalManager, IncrementalView, PreservedMessages
+from minutebook.history.scores import BM25Scorer, Scorer
 from minutebook.history.window import require_count
 from minutebook.record.message import Message
 from minutebook.record.transcript import Transcript
@@ -50,10 +51,11 @@ class TokenBudgetManager(IncrementalManager):
     """Keep the view within a token budget.
 
     Over budget, old tool results are cleared first, then the oldest whole turns are dropped, then the oldest exchanges of
-    the current turn, until the view has at most `target`. The names in what is left out are listed in one message. Leading
-    system messages, pins, the newest user message and the exchange that the model is about to answer always stay. If the
-    view is still too large, the results of that exchange are clipped, and the first user message is dropped. If that is
-    not enough, `curate` raises `CannotFit`.
+    the current turn, until the view has at most `target`. With a `scorer`, the exchanges with the lowest scores go first,
+    instead of the oldest. The names in what is left out are listed in one message. Leading system messages, pins, the
+    newest user message and the exchange that the model is about to answer always stay. If the view is still too large, the
+    results of that exchange are clipped, and the first user message is dropped. If that is not enough, `curate` raises
+    `CannotFit`.
 
     Raises:
         InvalidSetting: a setting is out of range.
@@ -80,6 +82,9 @@ class TokenBudgetManager(IncrementalManager):
     names: float | None = None
     """Share of `max_tokens` for a list of the names in messages that a cut leaves out; 0 for no list. Default: the
     preset's."""
+    scorer: Scorer | Literal["bm25"] | None = None
+    """What a cut leaves out first: the exchanges with the lowest scores. `"bm25"` scores them by the words that they share
+    with the newest request. Default: the oldest."""
     counter: TokenCounter | None = None
     """Token counter. Default: that of the transcript, or an exact counter for a plain list."""
 
@@ -95,6 +100,10 @@ class TokenBudgetManager(IncrementalManager):
             raise InvalidSetting("trigger", self.trigger, "a share above 0, at most 1")
         if self.names is not None and not 0 <= self.names < 1:
             raise InvalidSetting("names", self.names, "a share from 0 to below 1")
+        is_scorer = isinstance(self.scorer, Scorer) and isinstance(self.scorer, Hashable)
+        if not (is_scorer or self.scorer is None or self.scorer == "bm25"):
+            expected = '"bm25", or a hashable object with a method score(exchange, context)'
+            raise InvalidSetting("scorer", self.scorer, expected)
         if self.limit <= 0:
             raise InvalidSetting("max_tokens", self.max_tokens, f"more than the reserve of {self.reserve}")
 
@@ -121,6 +130,11 @@ class TokenBudgetManager(IncrementalManager):
     def goal(self) -> int:
         """Maximum tokens of the messages after a cut."""
         return int(self.limit * self.settings.target)
+
+    @property
+    def exchange_scorer(self) -> Scorer | None:
+        """The scorer, also if it was given by its name."""
+        return BM25Scorer() if isinstance(self.scorer, str) else self.scorer
 
     def new_view(self, source: Transcript, preserved: PreservedMessages, view_input: Hashable) -> IncrementalView:  # noqa: ARG002
         return BudgetView(source, preserved, self)

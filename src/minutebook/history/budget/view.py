@@ -13,6 +13,7 @@ from minutebook.history.cache_cost import READ, WRITE, CostAccount
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote
 from minutebook.history.incremental import IncrementalView, PreservedMessages, last_exchange
 from minutebook.history.names import MessageNames, NameRanking
+from minutebook.history.scores import Scorer, scores_of
 from minutebook.history.tool_results import NUMBERED_MARKER, cleared_result
 from minutebook.record.message import Message, call_ids, is_result, is_user
 from minutebook.record.transcript import Transcript
@@ -230,11 +231,15 @@ class BudgetView(IncrementalView):
             self._tokens -= list_before.tokens
             self._name_list = None
         goal = self._goal()
-        self._clear_results(fixed, newest_exchange, goal)
-        if self._tokens > goal:
-            goal = self._goal(_DROP_FACTOR)
-            self._drop_turns({*fixed, *newest_exchange}, goal)
-            self._drop_exchanges({*fixed, *newest_exchange}, goal)
+        scorer = self._manager.exchange_scorer
+        if scorer is not None:
+            self._cut_by_score(scorer, {*fixed, *newest_exchange}, goal)
+        else:
+            self._clear_results(fixed, newest_exchange, goal)
+            if self._tokens > goal:
+                goal = self._goal(_DROP_FACTOR)
+                self._drop_turns({*fixed, *newest_exchange}, goal)
+                self._drop_exchanges({*fixed, *newest_exchange}, goal)
         if self._tokens > self._limit:
             self._fit(fixed, newest_exchange)
         first_change = next(
@@ -253,20 +258,57 @@ class BudgetView(IncrementalView):
         results = self.source.result_indexes
         stop = max(self._examined_results, bisect_left(results, self.seen) - self._manager.keep_results)
         newest_start = min(newest_exchange.start, self._last_messages().start)
-        notes = {}
+        notes: dict[int, ViewNote] = {}
         for index in results[self._examined_results : stop]:
             if index >= newest_start or (not self._settings.clear_all and self._tokens <= goal):
                 stop = bisect_left(results, index)  # too new; the next cut examines it again
                 break
-            view_index = self.view_index(index)
-            if index in fixed or view_index == len(self.indexes) or self.indexes[view_index] != index:
-                continue
-            rewrite = cleared_result(self.source, index, marker=NUMBERED_MARKER)
-            if rewrite and (tokens := self._counter.message(rewrite[0])) < self._message_tokens[view_index]:
-                self._replace(view_index, rewrite[0], tokens)
-                notes[index] = self._note_of(NoteStatus.CLEARED, "an old tool result")
+            if index not in fixed and self._is_shown(index):
+                notes |= self._clear(index, "an old tool result")
         self._examined_results = stop
         self.note(notes)
+
+    def _clear(self, index: int, reason: str) -> dict[int, ViewNote]:
+        """Replace a result by a marker, and return the note about it; nothing if that saves no tokens."""
+        view_index = self.view_index(index)
+        rewrite = cleared_result(self.source, index, marker=NUMBERED_MARKER)
+        if rewrite is None or (tokens := self._counter.message(rewrite[0])) >= self._message_tokens[view_index]:
+            return {}
+        self._replace(view_index, rewrite[0], tokens)
+        return {index: self._note_of(NoteStatus.CLEARED, reason)}
+
+    def _cut_by_score(self, scorer: Scorer, required: set[int], goal: int) -> None:
+        """Clear or drop the exchanges with the lowest scores until the view reaches the goal.
+
+        An exchange that was cleared before is dropped. Exchanges before the first user message that is left are dropped
+        too, because a conversation begins with the user.
+        """
+        exchanges = dict.fromkeys(self.source.exchange_of(index) for index in self.indexes if index not in required)
+        scores = scores_of(scorer, self.source, list(exchanges), next(iter(self._requests()), None))
+        results = self.source.result_indexes
+        kept_results = set(results[max(0, bisect_left(results, self.seen) - self._manager.keep_results) :])
+        notes: dict[int, ViewNote] = {}
+        dropped: set[int] = set()
+        dropped_tokens = 0
+        for may_clear in (True, False):
+            for exchange in sorted(scores, key=scores.__getitem__):
+                if self._tokens - dropped_tokens <= goal:
+                    break
+                if exchange.start in dropped or (may_clear and not kept_results.isdisjoint(exchange)):
+                    continue
+                cleared: dict[int, ViewNote] = {}
+                for index in exchange if may_clear else ():
+                    if is_result(self.source[index]):
+                        cleared |= self._clear(index, "a tool result with a low score")
+                notes |= cleared
+                if not cleared:
+                    dropped.update(exchange)
+                    dropped_tokens += sum(self._message_tokens[self.view_index(index)] for index in exchange)
+        users = (index for index in self.indexes if index not in dropped and is_user(self.source[index]))
+        first_user = next(users, 0)
+        dropped.update(index for index in self.indexes if index < first_user and index not in required)
+        self.note(notes)
+        self._drop(sorted(dropped), self._note_of(NoteStatus.DROPPED, "an exchange with a low score"))
 
     def _drop_turns(self, required: set[int], goal: int) -> None:
         """Drop the oldest turns until the view reaches the goal. The newest turn stays."""

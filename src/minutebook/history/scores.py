@@ -1,0 +1,124 @@
+"""Scores of exchanges: which of them a cut of `TokenBudgetManager(scorer=…)` leaves out first.
+
+A scorer is any object with `score`. The default order, oldest first, needs none, and in recorded sessions no score kept
+more of what later answers used. A scorer helps where relevance is known better than age tells, as in support chats.
+"""
+
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import isnan, log, sqrt
+from typing import Final, Protocol, runtime_checkable
+
+from minutebook.errors import InvalidResult
+from minutebook.history.names import full_text
+from minutebook.record.message import Message
+
+_WORD: Final = re.compile(r"\w+")
+_SATURATION: Final = 1.2
+"""How soon further occurrences of a word count less (BM25's k1)."""
+_LENGTH_WEIGHT: Final = 0.75
+"""How much long exchanges are scored lower (BM25's b)."""
+_CACHED_VECTORS: Final = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreContext:
+    """What the scores of one cut are relative to."""
+
+    request: Message | None
+    """The newest user message; None if there is none."""
+    exchanges: Sequence[Sequence[Message]]
+    """All exchanges that are scored, oldest first."""
+
+    @cached_property
+    def request_words(self) -> frozenset[str]:
+        """The different words of the request, in lower case."""
+        return frozenset(words_of([self.request] if self.request else []))
+
+    @cached_property
+    def _words(self) -> list[list[str]]:
+        return list(map(words_of, self.exchanges))
+
+    @cached_property
+    def average_length(self) -> float:
+        """The mean number of words of the exchanges."""
+        return sum(map(len, self._words)) / max(1, len(self._words))
+
+    @cached_property
+    def frequencies(self) -> Counter[str]:
+        """In how many exchanges each word occurs."""
+        return Counter(word for words in self._words for word in set(words))
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Decides which exchanges a cut keeps. It must be hashable, and give equal scores for equal arguments."""
+
+    def score(self, exchange: Sequence[Message], context: ScoreContext) -> float:
+        """How important the exchange is for the next calls. The exchanges with the lowest scores are left out first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BM25Scorer:
+    """Scores an exchange by the words that it shares with the newest request: rare words count more."""
+
+    def score(self, exchange: Sequence[Message], context: ScoreContext) -> float:
+        words = words_of(exchange)
+        counts = Counter(words)
+        length_factor = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(words) / max(1.0, context.average_length)
+        score = 0.0
+        for word in sorted(
+            context.request_words & counts.keys()
+        ):  # in one order, so that the sum is the same each time
+            matches = context.frequencies[word]
+            rarity = log(1 + (len(context.exchanges) - matches + 0.5) / (matches + 0.5))
+            score += rarity * counts[word] * (_SATURATION + 1) / (counts[word] + _SATURATION * length_factor)
+        return score
+
+
+class EmbeddingScorer:
+    """Scores an exchange by the cosine of its embedding and that of the newest request."""
+
+    def __init__(self, embed: Callable[[str], Sequence[float]]) -> None:
+        """`embed` returns the vector of a text, such as `lambda text: model.encode(text)`."""
+        self._embed = lru_cache(_CACHED_VECTORS)(lambda text: tuple(map(float, embed(text))))
+
+    def score(self, exchange: Sequence[Message], context: ScoreContext) -> float:
+        if context.request is None:
+            return 0.0
+        one, other = self._embed(_text_of(exchange)), self._embed(full_text(context.request))
+        norm = sqrt(sum(x * x for x in one) * sum(y * y for y in other))
+        return sum(x * y for x, y in zip(one, other, strict=True)) / norm if norm else 0.0
+
+
+def scores_of(
+    scorer: Scorer, messages: Sequence[Message], exchanges: Sequence[range], request: int | None
+) -> dict[range, float]:
+    """The score of each of these exchanges of some messages; `request` is the index of the newest user message.
+
+    Raises:
+        InvalidResult: the scorer returned no number.
+    """
+    contents = [[messages[index] for index in exchange] for exchange in exchanges]
+    context = ScoreContext(None if request is None else messages[request], contents)
+    scores: dict[range, float] = {}
+    for exchange, content in zip(exchanges, contents, strict=True):
+        score: object = scorer.score(content, context)
+        if not isinstance(score, (int, float)) or isnan(score):
+            raise InvalidResult(f"{type(scorer).__name__}.score", reprlib.repr(score), "return a number")
+        scores[exchange] = score
+    return scores
+
+
+def words_of(exchange: Sequence[Message]) -> list[str]:
+    """The words of some messages, in lower case."""
+    return _WORD.findall(_text_of(exchange).lower())
+
+
+def _text_of(exchange: Sequence[Message]) -> str:
+    return "\n".join(map(full_text, exchange))

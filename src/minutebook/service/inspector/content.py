@@ -173,7 +173,7 @@ def code_block(text: str, title: str = "", *, used: Collection[str] = (), is_dif
     all_lines = text.split("\n")
     lines, style = [], ""
     for number, line in enumerate(all_lines[:MAX_LINES], 1):
-        spans, style = _coloured(line[: MAX_LINE_CHARACTERS + 200], style)
+        spans, style = _coloured_spans(line[: MAX_LINE_CHARACTERS + 200], style)
         if len(line) > MAX_LINE_CHARACTERS:
             spans = [*spans, TextSpan("mute", f" … {len(line) - MAX_LINE_CHARACTERS:,} more characters")]
         classes = ("add" if line.startswith("+") else "del" if line.startswith("-") else "") if is_diff else ""
@@ -183,7 +183,7 @@ def code_block(text: str, title: str = "", *, used: Collection[str] = (), is_dif
     return ContentBlock("code", title, lines=lines, more=max(0, len(all_lines) - MAX_LINES))
 
 
-def _coloured(line: str, style: str) -> tuple[list[TextSpan], str]:
+def _coloured_spans(line: str, style: str) -> tuple[list[TextSpan], str]:
     """The line in the 16 colours of terminals. Other escape sequences are removed."""
     if "\x1b" not in line:
         return [TextSpan(style, line[:MAX_LINE_CHARACTERS])], style

@@ -101,10 +101,10 @@ def _continues(last: ViewBase, base: ViewBase) -> bool:
     """Whether a base is the last one with new messages appended, so that both requests can share it."""
     if base.runs != last.runs or base.length < last.length:
         return False
-    return _merged(last.parts_at(base.length)) == _merged(base.parts)
+    return _merged_parts(last.parts_at(base.length)) == _merged_parts(base.parts)
 
 
-def _merged(parts: Sequence[SentPart] | Iterator[SentPart]) -> list[SentPart]:
+def _merged_parts(parts: Sequence[SentPart] | Iterator[SentPart]) -> list[SentPart]:
     result: list[SentPart] = []
     for part in parts:
         if result and part.message is None and result[-1].message is None and result[-1].stop == part.start:

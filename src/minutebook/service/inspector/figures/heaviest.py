@@ -28,7 +28,7 @@ class Clearing:
     cache_break: float
     """The cost of writing what follows it to the cache again, once. Messages that are cleared together share it."""
     lost_uses: int
-    """Later answers that repeat one of its lines, of requests that sent it whole."""
+    """Later answers that repeat one of its lines, and whose requests sent it whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,13 @@ def _saved_cost(conversation: InspectedConversation, card: MessageCard, first: i
 
 def _lost_uses(card: MessageCard, lengths: Sequence[int], first: int) -> int:
     """The answers to requests from `first` on that repeat a line of the message and were sent all of it."""
-    answered = [bisect_right(lengths, use) for use in card.uses]
+    request_numbers = [bisect_right(lengths, use) for use in card.uses]
     whole = [span for span in card.life if span.tokens == card.tokens]
-    return sum(any(max(span.first, first) <= number <= span.last for span in whole) for number in answered)
+    return sum(any(max(span.first, first) <= number <= span.last for span in whole) for number in request_numbers)
 
 
 def _cache_break(conversation: InspectedConversation, card: MessageCard, first: int) -> float:
-    """What follows the message in the request where it is cleared is written to the cache instead of read."""
+    """The cost of clearing the message: what follows it in that request is written to the cache instead of read."""
     if first > len(conversation.requests):
         return 0.0
     request = conversation.requests[first - 1]

@@ -68,8 +68,8 @@ def _base_of(conversation: InspectedConversation, body: Mapping[str, Any]) -> Vi
 def _parts(stored: Sequence[Any], runs: Sequence[FateRun], messages: Sequence[Message]) -> Iterator[SentPart]:
     """The parts of stored minutes. A message in another form gets the position of the message that it is made from.
 
-    Minutes do not store that position. It is the next changed one before the following range, with the same role and,
-    for a tool result, the same call.
+    Minutes do not store that position. It is that of the next changed message before the following range, if both have
+    the same role and, if they are tool results, the same call.
     """
     changed = [position for run in runs if run.status not in NOT_SENT for position in range(run.start, run.stop)]
     next_changed, end = 0, 0

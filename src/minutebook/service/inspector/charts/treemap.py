@@ -12,6 +12,7 @@ from minutebook.service.inspector.figures.window_fill import FillGroup, FillItem
 TINTS: Final = ("#DCE9F8", "#F6E7C6", "#E6DAF4", "#CFEAE4", "#F6D9D1", "#E3E2DD")
 """Fills of the groups, in turn. Groups have names too, so colour is never alone."""
 TITLE: Final = 20
+"""Height of the title of a group."""
 _FOLDERS: Final = re.compile(r"(?:[^\s/]*/){2,}(?=[^\s/])")
 """The folders of a path, two or more."""
 
@@ -107,6 +108,7 @@ def _item(item: FillItem, box: Box, tint: int, address: Callable[[int], str]) ->
 
 
 def _label_within(text: str, width: float, character: float) -> str:
+    """The text, shortened to a width. `character` is the width of a character."""
     count = max(1, int(width / character))
     line = re.sub(r"(\W)\1{3,}", r"\1\1\1", " ".join(text[:200].split()))
     if len(line) > count:

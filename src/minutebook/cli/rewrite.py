@@ -225,9 +225,9 @@ def _export_lines(lines: Sequence[bytes], conversation: SourceConversation, repa
             line, last_value = entries[origin]
         if origin is None or message is not conversation.items[origin].message:
             # a new message gets the time, provider and model of the one before it
-            is_chat = "entry" not in last_value
-            entry = {**(last_value if is_chat else last_value["entry"]), "message": message}
-            line = json.dumps(entry if is_chat else {"entry": entry}).encode()
+            is_chat_file = "entry" not in last_value  # its lines are entries without a key
+            entry = {**(last_value if is_chat_file else last_value["entry"]), "message": message}
+            line = json.dumps(entry if is_chat_file else {"entry": entry}).encode()
         yield line if line.endswith(b"\n") else line + b"\n"
 
 

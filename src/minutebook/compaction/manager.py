@@ -223,7 +223,7 @@ class CompactionManager:
         except InvalidResult:
             raise
         except Exception as error:  # noqa: BLE001 - strategies can be user code
-            return await self._finish(strategy, record, history, _failed(strategy, error), session)
+            return await self._finish(strategy, record, history, _log_failure(strategy, error), session)
         history = await self._with_all_rewinds(record, history)
         manager = self._manager or manager
         view = None if manager is None else view_with_cuts(history, manager, session)
@@ -302,7 +302,7 @@ class CompactionManager:
         except InvalidResult:  # a mistake in the strategy, which no retry repairs
             raise
         except Exception as error:  # noqa: BLE001 - strategies and summarizers can be user code
-            return _failed(strategy, error)
+            return _log_failure(strategy, error)
         require_folds(strategy, history, folds, self._conversation)
         if folds and history.with_folds(folds).tokens < history.tokens:
             return _Attempt(folds, "folded", methods=(strategy.name,))
@@ -385,8 +385,8 @@ def _is_due(strategy: HistoryStrategy, history: CompactionInput) -> bool:
     return bool(is_due)
 
 
-def _failed(strategy: HistoryStrategy, error: Exception) -> _Attempt:
-    """The result of a strategy that raised: nothing is folded."""
+def _log_failure(strategy: HistoryStrategy, error: Exception) -> _Attempt:
+    """Log the error of a strategy, and return an attempt that folds nothing."""
     _LOG.warning("compaction by %s failed; nothing was changed", strategy.name, exc_info=error)
     if isinstance(error, SummaryRejected):
         return _Attempt([], "rejected", str(error), error)

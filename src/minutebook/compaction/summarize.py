@@ -73,7 +73,7 @@ class SummarizeStrategy(WindowStrategy):
     async def apply(self, history: CompactionInput, summarizer: Summarizer) -> AsyncIterator[Fold]:
         record = history.record
         folded_until = history.folded_until
-        limit = int(history.limit * self.target / DEFAULT_TARGET)  # the shares are those of the default target
+        limit = int(history.limit * self.target / DEFAULT_TARGET)  # the constant shares below fit the default target
         stop = self._tail_start(history, limit, folded_until)
         file_exchanges = self._file_exchanges(record, folded_until, stop, int(limit * _FILES_SHARE))
         ranges = foldable_ranges(history, required_indexes(history) | file_exchanges, stop)

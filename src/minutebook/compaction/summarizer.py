@@ -151,7 +151,7 @@ async def request_summary(
         except SummaryRejected as rejected:
             error = rejected
         except TooManyCalls as tool_call:  # not repeated: such a model would call a tool again
-            raise SummaryRejected("is missing: the model called a tool, and it was given none") from tool_call
+            raise SummaryRejected("is missing: the model called a tool, although the request had none") from tool_call
     assert error is not None
     raise error
 

@@ -81,8 +81,8 @@ class BackgroundCompaction:
     def notice(self, conversation: str) -> None:
         """Queue a check whether compaction is due. Call it after an append; redundant calls are cheap.
 
-        Call it in the event loop that runs the compaction. Calls after the context is left are ignored. A
-        later instance catches up: its check reads the store after the next append.
+        Call it in the event loop that runs the compaction. Calls after the context is left are ignored: the next append
+        makes another instance check the whole conversation.
         """
         if self._closing.is_set():
             return

@@ -106,8 +106,8 @@ class RetentionConfig(Settings):
     """
 
     preserve_turns: Count = 2
-    """Minimum finished turns that keep their tool calls and results. Older turns keep theirs until
-    turns are left out, or until too many turns have them."""
+    """Minimum finished turns that are sent with their tool calls and results. Older turns lose theirs in steps: when
+    the oldest turns are left out, or when too many turns have them."""
     max_loaded_messages: Count = 20
     """Maximum visible messages of finished turns that are loaded: those of the user, and answers with text. The preserved
     turns are always loaded."""

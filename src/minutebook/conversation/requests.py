@@ -134,7 +134,7 @@ def conversation_digest(conversation: str) -> str:
 async def read_requests(store: ConversationStore, conversation: str) -> AsyncIterator[tuple[int, Document]]:
     """The minutes of all requests of a conversation, oldest first, with their numbers.
 
-    A request that was stored without a number has the one after the request before it.
+    A request that was stored without a number gets the number after that of the previous request.
     """
     number, cursor = 0, None
     while True:
@@ -241,7 +241,7 @@ class _UsageLedger:
     """The totals of removed minutes of a tenant."""
 
     def __init__(self, store: ConversationStore) -> None:
-        self._minutes = store
+        self._tenant_store = store
         self._store = store.for_tenant(RESERVED_TENANT).with_expiry(None)
         self._id = f"usage-{conversation_digest(store.tenant)}"
 
@@ -270,7 +270,7 @@ class _UsageLedger:
             version = (await self._store.header(self._id)).version
         except ConversationNotFound:
             return 0
-        await self._minutes.delete_documents(REQUEST_KIND, sorted(await self.last_batch_ids()))
+        await self._tenant_store.delete_documents(REQUEST_KIND, sorted(await self.last_batch_ids()))
         return version
 
     async def count(self, documents: Sequence[Document], version: int) -> None:
@@ -298,7 +298,7 @@ class _UsageLedger:
         with suppress(DocumentNotFound):
             change = _total(await self._store.document(_TOTAL_KIND, document_id)) + change
         body = {
-            "tenant": self._minutes.tenant,
+            "tenant": self._tenant_store.tenant,
             "day": change.day.isoformat(),
             "model": change.model,
             "requests": change.requests,

@@ -37,8 +37,8 @@ _TARGET_SHARE: Final = 0.4
 """Share of the maximum number of messages that remains after a step, except the first. Measured: 30 turns of plain chat then
 cost 0.8 of the full history; with one turn per step they cost 3 times as much."""
 _TOOLS_FACTOR: Final = 3
-"""Maximum turns with tools, at least, as a multiple of the minimum. The step rewrites the preserved turns in the cache, so it
-must strip more than these."""
+"""The maximum number of turns with tools is at least this many times the minimum. A step writes the preserved turns to the
+cache again, which pays only if it strips more turns than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class RetentionLimits:
     def max_turns_with_tools(self) -> int:
         """Maximum finished turns that are sent with their tool calls.
 
-        As many as the limit of messages allows: a step before the oldest messages are left out loses the cache once more,
-        and then a chat of 8 turns costs 1.3 times the full history.
+        As many as the limit of messages allows, so that one step removes tools and leaves out the oldest messages. A
+        separate step loses the cache once more, and then a chat of 8 turns costs 1.3 times the full history.
         """
         return max(self.turns_with_tools * _TOOLS_FACTOR, self.messages // 2) if self.turns_with_tools else 0
 
@@ -134,7 +134,7 @@ class RetentionBoundaries:
 
     def _drop_turns(self, turn: int) -> None:
         stop = turn - self.limits.turns if self.limits.messages else turn
-        # The first step leaves only the minimum: nothing was saved yet that could pay for writing more to the cache again.
+        # The first step leaves only the minimum: nothing was saved yet to pay for writing more turns to the cache.
         target = self.limits.messages * _TARGET_SHARE if self.first_turn > 0 else 0
         while self.first_turn < stop and self._visible(turn) > target:
             self.first_turn += 1

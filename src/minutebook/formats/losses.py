@@ -1,4 +1,4 @@
-"""What a conversation has and its value in another format does not."""
+"""What is lost when a conversation is written in another format."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
@@ -48,7 +48,8 @@ def losses(
 ) -> Iterator[str]:
     """The fields, messages and parts of messages that a written value does not have.
 
-    `written` are the messages that are read from it, `expressed` the fields that it has under other names. No format that can be written has compactions or usage.
+    `written` are the messages that are read from it, `expressed` the fields that it has under other names.
+    No format that can be written has compactions or usage.
     """
     fields = [
         name for name, field in _fields(conversation) if name not in expressed and not _has_field(value, name, field)
@@ -92,7 +93,7 @@ def _has_field(value: Any, name: str, field: Any) -> bool:
 
 def _pairs(before: Sequence[Message], after: Sequence[Message]) -> Iterator[tuple[Message, Message | None]]:
     """Each message with the one that was written for it; None if there is none."""
-    if list(map(_side, before)) == list(map(_side, after)):
+    if list(map(_role_group, before)) == list(map(_role_group, after)):
         yield from zip(before, after, strict=True)
         return
     matcher = SequenceMatcher(None, list(map(_identity, before)), list(map(_identity, after)), autojunk=False)
@@ -102,32 +103,32 @@ def _pairs(before: Sequence[Message], after: Sequence[Message]) -> Iterator[tupl
                 yield before[index], after[after_start + index - start]
             else:  # a format may have a message for each call, each followed by its result
                 more_calls = after[after_stop : after_stop + 2 * len(call_ids(before[index]))]
-                yield before[index], _joined(before[index], after[after_start:after_stop], more_calls)
+                yield before[index], _combined_message(before[index], after[after_start:after_stop], more_calls)
 
 
 def _identity(message: Message) -> tuple[Any, ...]:
-    return _side(message), text_of(message), tuple(call_names(message))
+    return _role_group(message), text_of(message), tuple(call_names(message))
 
 
-def _side(message: Message) -> str:
+def _role_group(message: Message) -> str:
     return "system" if is_system(message) else "tool" if is_result(message) else role_of(message)
 
 
-def _joined(message: Message, candidates: Sequence[Message], more_calls: Sequence[Message]) -> Message | None:
-    """The candidates that may have parts of the message, as one message; None if they have nothing of it."""
+def _combined_message(message: Message, candidates: Sequence[Message], more_calls: Sequence[Message]) -> Message | None:
+    """The written messages that may have parts of a message, combined into one; None if they have nothing of it."""
     if is_result(message):
         return next((each for each in candidates if is_result(each) and _is_same_result(message, each)), None)
-    for same in (
-        [each for each in candidates if _side(each) == _side(message)],
+    for group in (
+        [each for each in candidates if _role_group(each) == _role_group(message)],
         [each for each in candidates if not is_result(each)],
     ):
-        keys = {key: value for each in reversed(same) for key, value in each.items()}
-        calls = [call for each in (*same, *more_calls) for call in each.get("tool_calls") or ()]
-        joined = {**keys, "content": [part for each in same for part in _content_parts(each)], "tool_calls": calls}
-        has_text = text_of(message) and text_of(message) in text_of(joined)
-        has_part = any(part in joined["content"] for part in _content_parts(message))
-        if has_text or has_part or any(call in _calls(joined) for call in _calls(message)):
-            return joined
+        keys = {key: value for each in reversed(group) for key, value in each.items()}
+        calls = [call for each in (*group, *more_calls) for call in each.get("tool_calls") or ()]
+        combined = {**keys, "content": [part for each in group for part in _content_parts(each)], "tool_calls": calls}
+        has_text = text_of(message) and text_of(message) in text_of(combined)
+        has_part = any(part in combined["content"] for part in _content_parts(message))
+        if has_text or has_part or any(call in _calls(combined) for call in _calls(message)):
+            return combined
     return None
 
 
@@ -148,8 +149,8 @@ def _calls(message: Message) -> list[tuple[str, Any]]:
 
 
 def _message_losses(before: Message, after: Message) -> Iterator[str]:
-    """What a message has and the one that was written for it does not, however they spell what both have."""
-    if role_of(before) != role_of(after) and _side(before) != "tool":
+    """The parts of a message that the written one does not have in any form."""
+    if role_of(before) != role_of(after) and _role_group(before) != "tool":
         yield "role"
     if parts := [type_of(part) for part in _media(before) if part not in _media(after)]:
         yield f"content ({', '.join(parts)})"
@@ -179,7 +180,7 @@ def _media(message: Message) -> list[Mapping[str, Any]]:
 
 
 def _has_text(value: Any, text: Any) -> bool:
-    """Whether a text stands anywhere in a JSON value."""
+    """Whether a JSON value contains a text, at any depth."""
     if isinstance(value, Mapping):
         return any(_has_text(inner, text) for inner in value.values())
     return any(_has_text(inner, text) for inner in value) if isinstance(value, (list, tuple)) else bool(value == text)

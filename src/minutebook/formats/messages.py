@@ -40,13 +40,13 @@ def _id(call_id: Any) -> str:
 
 
 def with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
-    """The messages with an id for each call that has none and for its result, and a line for each new id.
+    """The messages with an id for each call that has none and for its result, and a description of each new id.
 
     Results without an id belong to the calls before them, in order.
     """
     used = {call_id for message in messages for call_id in call_ids(message)}
     result: list[Message] = []
-    lines: list[str] = []
+    descriptions: list[str] = []
     unanswered: list[str] = []
 
     def with_id(index: int, number: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -57,7 +57,7 @@ def with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str]
             new_id += "_"
         used.add(new_id)
         unanswered.append(new_id)
-        lines.append(f"message {index}: call {number} had no id and has the new id {new_id!r}")
+        descriptions.append(f"message {index}: call {number} had no id and has the new id {new_id!r}")
         return {**call, "id": new_id}
 
     for index, message in enumerate(messages):
@@ -66,11 +66,11 @@ def with_call_ids(messages: Sequence[Message]) -> tuple[list[Message], list[str]
             result.append({**message, "tool_call_id": unanswered.pop(0)} if has_no_id else message)
         elif calls := message.get("tool_calls"):
             unanswered.clear()
-            named = [with_id(index, number, call) for number, call in enumerate(calls)]
-            result.append({**message, "tool_calls": named})
+            calls_with_ids = [with_id(index, number, call) for number, call in enumerate(calls)]
+            result.append({**message, "tool_calls": calls_with_ids})
         else:
             result.append(message)
-    return result, lines
+    return result, descriptions
 
 
 def user(content: Any) -> dict[str, Any]:

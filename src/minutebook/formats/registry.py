@@ -50,7 +50,7 @@ _MODULES: Final = (
     "requests.anthropic",
     "requests.responses",
 )
-"""Modules of the built-in formats. If formats match equally many values of a file, `_decided` chooses one of them."""
+"""Modules of the built-in formats. If formats match equally many values of a file, `_best_format` chooses one of them."""
 
 
 @cache
@@ -100,7 +100,7 @@ def detect(source: str | Path | bytes | Source) -> Format:
     scores = {name: _score(candidate, sample) for name, candidate in formats().items() if candidate.kind == source.kind}
     best = max(scores.values(), default=0)
     if best:
-        return formats()[_decided([name for name in scores if scores[name] == best], sample, source.name)]
+        return formats()[_best_format([name for name in scores if scores[name] == best], sample, source.name)]
     supported = ", ".join(sorted(formats()))
     beginning = (
         "a SQLite database"
@@ -127,7 +127,7 @@ def _score(format_: Format, sample: list[Any]) -> int:
     return sum(is_match or may_belong(value) for is_match, value in zip(matches, sample, strict=True))
 
 
-def _decided(names: Sequence[str], sample: list[Any], file: str) -> str:
+def _best_format(names: Sequence[str], sample: list[Any], file: str) -> str:
     """The format of a file, if several match equally many of its values.
 
     Raises:
@@ -140,7 +140,7 @@ def _decided(names: Sequence[str], sample: list[Any], file: str) -> str:
     counts = [sum(term in candidate.evidence for term in terms) for candidate in candidates]
     if counts.count(max(counts)) == 1:
         return names[counts.index(max(counts))]
-    readings = {name: _reading(sample, candidate) for name, candidate in zip(names, candidates, strict=True)}
+    readings = {name: _trial_read(sample, candidate) for name, candidate in zip(names, candidates, strict=True)}
     fewest = min(skipped for _, skipped in readings.values())
     best = {name: messages for name, (messages, skipped) in readings.items() if skipped == fewest}
     first = next(iter(best))
@@ -161,7 +161,7 @@ def _terms(sample: list[Any]) -> Iterator[str]:
                 yield f"role {each.get('role')}"
 
 
-def _reading(sample: list[Any], format_: Format) -> tuple[list[list[Message]], int]:
+def _trial_read(sample: list[Any], format_: Format) -> tuple[list[list[Message]], int]:
     """What a format reads in the values of a file: the messages without details and empty content, and how much it skips."""
     source = Source(json.dumps(sample).encode())
     conversations: list[SourceConversation] = []

@@ -230,7 +230,7 @@ class IncrementalWindow(IncrementalView):
             start = 0
         else:
             indexes = {
-                *range(source.leading_system_count if preserved.has_system else 0),  # with the summary after them
+                *range(source.leading_system_count if preserved.has_system else 0),  # includes a summary after them
                 *preserved.pinned(source),
                 *self._find_required(source, start),
             }

@@ -109,7 +109,7 @@ class MessageNames:
     def _within(self, text: str) -> tuple[str, ...]:
         names_of_run, nameless = self._names_of_run, self._nameless
         found: list[tuple[str, ...]] = []
-        for run in dict.fromkeys(_RUN.findall(_searched(text))):
+        for run in dict.fromkeys(_RUN.findall(_searched_part(text))):
             if run in nameless:
                 continue
             names = names_of_run.get(run)
@@ -176,7 +176,7 @@ class NameRanking:
         if max_tokens < _MIN_TOKENS:
             return None
         self._extend(end)
-        ranked = self._ranked(end)
+        ranked = self._names_by_rank(end)
         self._keep(ranked, _RANKED_PER_TOKEN * max_tokens)
         listed: list[str] = []
         tokens_left = max_tokens - counter.message(_list_of(()))
@@ -189,8 +189,8 @@ class NameRanking:
             del listed[-max(1, len(listed) // 50) :]
         return _list_of(listed) if listed else None
 
-    def _ranked(self, end: int) -> list[str]:
-        """The names, the best first."""
+    def _names_by_rank(self, end: int) -> list[str]:
+        """The names, the one with the best rank first."""
         last_index = self._last_index
         ages = {index: log1p((end - index) / _AGE_UNIT) for index in set(last_index.values())}
         ranks = {name: ages[last_index[name]] - value for name, value in self._values.items()}
@@ -218,14 +218,14 @@ def _without_parts(names: Iterable[str]) -> Iterator[str]:
 
 def frequent_names(text: str, max_length: int) -> str:
     """The most frequent names in a text, in at most this many characters."""
-    runs = (run for run, _ in Counter(_RUN.findall(_searched(text))).most_common() if len(run) <= _MAX_RUN)
+    runs = (run for run, _ in Counter(_RUN.findall(_searched_part(text))).most_common() if len(run) <= _MAX_RUN)
     names = (
         name for run in runs if not _NAMELESS.fullmatch(run) for name in NAME.findall(run) if len(name) <= _MAX_NAME
     )
     return shorten(" ".join(dict.fromkeys(islice(names, max_length // 5))), max_length, placeholder="")
 
 
-def _searched(text: str) -> str:
+def _searched_part(text: str) -> str:
     if len(text) <= _MAX_SEARCHED:
         return text
     return f"{text[: _MAX_SEARCHED // 2]}\n{text[-_MAX_SEARCHED // 2 :]}"

@@ -33,9 +33,9 @@ class PromptItems:
             else:
                 groups.append([message])
             last_role = role
-        return [self._merged(group) for group in groups]
+        return [self._merged_item(group) for group in groups]
 
-    def _merged(self, messages: Sequence[Message]) -> PromptItem:
+    def _merged_item(self, messages: Sequence[Message]) -> PromptItem:
         items = [self._item(message) for message in messages]
         if len(items) == 1:
             return items[0]

@@ -114,8 +114,8 @@ class RecordedSession:
         found: dict[int, list[LaterUse]] = {}
         for call in self.calls:
             by_source: dict[int, tuple[list[str], list[str]]] = {}
-            for kind, many in enumerate((call.names, call.lines)):
-                for use in many:
+            for kind, kind_uses in enumerate((call.names, call.lines)):
+                for use in kind_uses:
                     by_source.setdefault(use.sources[-1], ([], []))[kind].append(use.text)
             for source, (names, lines) in by_source.items():
                 found.setdefault(source, []).append(LaterUse(call.index, names, lines))
@@ -137,9 +137,9 @@ def load_sessions(
     """The sessions of files, folders and minutebook databases (a SQLite file or a URL), one at a time.
 
     Files are in any format that `minutebook formats` lists; `format` names theirs if it is not detected. `model` replaces
-    the model that a recording names; `models` is your own table of models. With `skipped`, files in folders that cannot be
-    read are left out; that list gets their errors, and one for each part of another file that was not understood, such as
-    a broken line. `advance` is called with the number of bytes read. `tenant` and `encryption_key` are those of databases.
+    the model that a recording names; `models` is your own table of models. If `skipped` is given, a file in a
+    folder that cannot be read is left out. The list gets its error, and an error for each part of a file that was not
+    understood, such as a broken line. `advance` is called with the number of bytes read. `tenant` and `encryption_key` are those of databases.
 
     Raises, while iterating:
         UnreadableInput: a file is in no known format.

@@ -36,7 +36,7 @@ class ShadowGroup:
     """Input tokens that the provider reported, with tools."""
     reported_cached: int = 0
     report: Report | None = None
-    """The replay of the conversations with pruning; None for a policy of the configuration, whose settings are not recorded."""
+    """The replay of the conversations with pruning. None unless the policy is `retention`: requests have the settings of no other."""
 
     def to_json(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__slots__ if name != "report"}

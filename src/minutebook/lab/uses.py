@@ -76,14 +76,14 @@ class TextIndex:
         """The indexes of the texts that contain the string, in order."""
         words = _WORD.findall(string)
         if not words:
-            return self._verified(string, range(len(self._texts)))
+            return self._texts_with(string, range(len(self._texts)))
         if len(words) > 2:
             rarest, *others = sorted((self._postings.get(word, []) for word in words[1:-1]), key=len)[:3]
-            return self._verified(string, [index for index in rarest if all(_has(other, index) for other in others)])
+            return self._texts_with(string, [index for index in rarest if all(_has(other, index) for other in others)])
         candidates = self._texts_with_word_part(max(words, key=len))
-        return candidates if words == [string] else self._verified(string, candidates)
+        return candidates if words == [string] else self._texts_with(string, candidates)
 
-    def _verified(self, string: str, candidates: Iterable[int]) -> list[int]:
+    def _texts_with(self, string: str, candidates: Iterable[int]) -> list[int]:
         return [index for index in candidates if string in self._texts[index]]
 
     def _texts_with_word_part(self, part: str) -> list[int]:

@@ -79,7 +79,7 @@ class _StepView(IncrementalView):
     def _seen_position(self) -> int:
         """The record position after the last message that was seen.
 
-        The end of the folds if there is no such position, because then the view need not be built again.
+        If there is no such position, it is the end of the folds, so that `advance` does not build the view again.
         """
         if not self.seen:
             return self._folds_stop

@@ -114,7 +114,10 @@ def _path(steps: tuple[int | str, ...]) -> str:
 
 
 def reject(kind: ErrorKind, text: str, _data: Any) -> NoReturn:
-    """Raise a validation error. With the kind "expected", `text` is what was expected; otherwise it is the problem."""
+    """Raise a validation error. With the kind "expected", `text` is what was expected; otherwise it is the problem.
+
+    With `partial`, it is a validator, which pydantic calls with the data.
+    """
     raise PydanticCustomError(kind, "{text}", {"text": text})
 
 

@@ -86,7 +86,7 @@ def refuse_recursion() -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise InvalidMessage("it", "contains itself or is nested too deep; expected JSON data") from None
+        raise InvalidMessage("", "contains itself or is nested too deep; expected JSON data") from None
 
 
 Message: TypeAlias = Mapping[str, Any]

@@ -261,8 +261,9 @@ class AnswerJob:
     ) -> AsyncIterator[None]:
         """Reserve the caller's tokens for this block, and count those that the completion used.
 
-        A given `reservation` is used. `wait_seconds` is that of `Limiter.reserve_tokens`. If the provider reports no usage, the tokens that were sent and received are counted here. A request that failed
-        before any output counts nothing.
+        A given `reservation` is used instead of a new one. `wait_seconds` is that of `Limiter.reserve_tokens`. If the
+        provider reports no usage, the tokens that were sent and received are counted here. A failure before any output
+        counts nothing.
 
         Raises:
             RequestRefused: the daily limit is reached; the block does not run.

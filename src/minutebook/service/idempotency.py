@@ -168,7 +168,9 @@ async def find_answered_attempt(store: ConversationStore, run: Document) -> Docu
 async def fail_if_abandoned(
     service: Service, store: ConversationStore, run: Document, lost_fields: Mapping[str, Any]
 ) -> Document:
-    """Mark an unfinished run as failed, with `lost_fields`, if the server that worked on it has died.
+    """Mark an unfinished run as failed if the server that worked on it has died.
+
+    `lost_fields` are fields of the failed run's document, such as its error.
 
     The lease of a dead server expires, so a lease that can be acquired means that no server works on the run.
     """
@@ -176,7 +178,7 @@ async def fail_if_abandoned(
     if run.body["status"] not in UNFINISHED or (local_run is not None and not local_run.done):
         return run
     try:
-        lease = await store.acquire_lease(run.conversation, new_id("look"), seconds=service.lease_seconds)
+        lease = await store.acquire_lease(run.conversation, new_id("check"), seconds=service.lease_seconds)
     except ConversationBusy:
         return run
     try:
@@ -198,6 +200,8 @@ async def wait_for_end(
     timeout_seconds: float | None = None,
 ) -> Document:
     """Wait until a run of another server has ended or the timeout has passed, and return its document.
+
+    `lost_fields` are those of `fail_if_abandoned`.
 
     Raises:
         DocumentNotFound: the run was deleted meanwhile.

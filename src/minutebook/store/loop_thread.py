@@ -108,14 +108,14 @@ class LoopThread:
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
-        while not _ran_until_stopped(loop):
+        while not _run_until_stopped(loop):
             pass
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 
-def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
     """Run the loop; return False if a task raised an exception that stops the loop. The task's caller gets it too."""
     try:
         loop.run_forever()

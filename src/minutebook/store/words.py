@@ -36,14 +36,14 @@ class _FoldTable(dict[int, str]):
     """Character → its folded letters; " " if it separates words. Filled on first use."""
 
     def __missing__(self, code: int) -> str:
-        folded = self[code] = _folded(chr(code))
+        folded = self[code] = _folded_letters(chr(code))
         return folded
 
 
 _FOLDS: Final = _FoldTable()
 
 
-def _folded(character: str) -> str:
+def _folded_letters(character: str) -> str:
     kind = category(character)
     if _DIACRITICS.match(character) or kind == "Cf":
         return ""

@@ -285,4 +285,4 @@ def test_redaction_without_a_file_is_refused(run: Run, session: Path) -> None:
     result = run("view", session, "--redact", "texts")
 
     assert result.exit_code == 2
-    assert "--html FILE" in result.stderr
+    assert "--redact requires --html FILE" in result.stderr

@@ -9,7 +9,7 @@ from minutebook.cli.exits import Command
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a script that enables completion of commands and options in SHELL.
+    """Print a script that enables completion of commands and options in bash, zsh or fish.
 
     Example: eval "$(minutebook completion bash)"
     """

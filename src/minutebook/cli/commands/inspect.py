@@ -23,7 +23,7 @@ from minutebook.errors import InvalidSetting
 @manager_options
 @click.option(
     "--model", metavar="MODEL",
-    help="Model whose tokenizer, window and prices count. Default: the model named in the file. Example: --model gpt-4o",
+    help="Model whose tokenizer, window and prices are used. Default: the model named in the file. Example: --model gpt-4o",
 )  # fmt: skip
 @tenant_option("Tenant of a database.")
 @click.option(

@@ -67,7 +67,7 @@ def run(
     """Replay sessions under several policies and compare them.
 
     At each point where the model was called, each policy builds its view. The cost is relative to sending the full history
-    with the prompt cache. A recorded answer uses names and lines of earlier messages: the columns names and quotes show
+    with the prompt cache. A recorded answer uses names and lines of earlier messages: the columns "names" and "quotes" show
     which share of them was in the view.
 
     Example: minutebook lab ~/.claude/projects --max-tokens 32000

@@ -71,7 +71,7 @@ DEFAULT_LIMIT = 50
 @database_options()
 @json_option("Print each conversation as a line of JSON. Example: minutebook ls --json | jq .id")
 def command(database: Database, recipient: str | None, status: str | None, limit: int, show_all: bool) -> None:
-    """List the conversations, in descending order of their creation.
+    """List the conversations, the newest first.
 
     Example: minutebook ls --recipient alice
     """

@@ -116,7 +116,7 @@ def command(
         _list_conversations(conversations, show_all=show_all)
         return conversations.report_skipped()
     if redact and html_file is None:
-        raise InvalidSetting("--redact", " ".join(redact), "--html FILE with it: other output is not redacted")
+        raise click.UsageError("--redact requires --html FILE, because other output is not redacted.")
     if html_file is not None:
         _write_html(conversations, conversation, html_file, (managers, max_tokens, model), redact)
         return conversations.report_skipped()

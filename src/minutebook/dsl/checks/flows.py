@@ -129,7 +129,9 @@ class _FlowChecker:
                     self.check_parallel_reads(action, targets)
                     self.check_action(action, _with_names(state, targets))
                     if statement.target.text in written_names:
-                        message = f"${statement.target.text} is set twice in this block, in no order"
+                        message = (
+                            f"${statement.target.text} is set by two calls of this block, whose order is not defined"
+                        )
                         self.collector.add("parallel", statement.target.at, message)
                     written_names.add(statement.target.text)
                     self.write(statement.target, state_after)

@@ -105,7 +105,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 
 def _connect(lines: Sequence[_Line]) -> None:
-    """Give the line before it as parent to each line whose parent could not be read, so that one damaged line is only a gap."""
+    """Connect each line whose parent could not be read to the previous line, so that one damaged line is only a gap."""
     ids = {line.id for line in lines}
     for previous, line in pairwise(lines):
         if line.parent and line.parent not in ids:
@@ -209,7 +209,7 @@ def _conversation(source: Source, lines: Sequence[_Line], name: str, title: str 
 
 
 def _provider_message(line: _Line) -> Mapping[str, Any]:
-    """The message of a line. An answer is complete, so that it is read as a response of Anthropic."""
+    """The message of a line. An answer gets the keys of a whole response, so that it is read as one of Anthropic's."""
     message = {**line.data["message"], "content": line.blocks or line.data["message"].get("content")}
     return {"stop_reason": None, **message, "type": "message"} if message.get("role") == "assistant" else message
 

@@ -28,7 +28,7 @@ _OTHER_LINES: Final = frozenset(
 )
 """Types of lines that are not sent to the model. The usage in them is also in `token_count` events."""
 _CONTEXT_STARTS: Final = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<turn_aborted>")
-"""What the user messages begin with that Codex adds."""
+"""The beginnings of the user messages that Codex itself adds."""
 
 
 @shape_test

@@ -66,7 +66,7 @@ def _items(source: Source, message: Mapping[str, Any], place: str) -> Iterator[S
         text = "".join(str(part.get("text") or "") for part in step if part.get("type") == "text")
         reasoning = "".join(str(part.get("text") or "") for part in step if part.get("type") == "reasoning")
         calls = [call(part.get("callID"), part.get("tool"), (part.get("state") or {}).get("input")) for part in tools]
-        # Those of the message are those of its last step.
+        # The tokens in the information about a message are those of its last step.
         last_tokens = info.get("tokens") if index == len(steps) - 1 else None
         tokens = next((part["tokens"] for part in step if "tokens" in part), last_tokens)
         answer = assistant(text, calls, reasoning=reasoning)

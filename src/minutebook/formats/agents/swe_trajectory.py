@@ -42,10 +42,10 @@ def read(source: Source) -> Iterator[SourceConversation]:
     def conversation(value: Mapping[str, Any], place: str) -> SourceConversation:
         list_name = "history" if "trajectory" in value else "messages"
         history = _history(value)
-        places = dict(zip(list_places(place, list_name), history, strict=False))
-        sent = {step_place: step for step_place, step in places.items() if step.get("role") != "exit"}  # not sent
+        steps = dict(zip(list_places(place, list_name), history, strict=False))  # by place
+        sent = {step_place: step for step_place, step in steps.items() if step.get("role") != "exit"}
         items = [
-            _with_step_data(item, places.pop(item.place, {})) for item in items_of(map(_message, sent.values()), sent)
+            _with_step_data(item, steps.pop(item.place, {})) for item in items_of(map(_message, sent.values()), sent)
         ]
         config = (value["info"].get("config") or {}).get("model") or {}
         own_id = text_id(value.get("instance_id"))

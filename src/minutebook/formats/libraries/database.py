@@ -1,4 +1,4 @@
-"""Our own SQLite databases: every conversation of every tenant, with its folds and the usage of its requests.
+"""SQLite databases of minutebook: every conversation of every tenant, with its folds and the usage of its requests.
 
 A copy of the database is read, so that neither a migration nor a lock changes or blocks the file.
 """
@@ -45,7 +45,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
                 problem = "is an encrypted database; export its conversations with its key: minutebook export --all"
                 raise UnreadableInput(source.name, problem) from None
             except MinutebookError as error:
-                raise UnreadableInput(source.name, f"cannot be read as a database of ours: {error}") from error
+                raise UnreadableInput(source.name, f"cannot be read as a minutebook database: {error}") from error
             finally:
                 run_sync(store.close())
 
@@ -103,7 +103,7 @@ async def _conversation(store: ConversationStore, header: ConversationHeader) ->
 
 FORMAT: Final = Format(
     name="minutebook-db",
-    title="our own databases (SQLite)",
+    title="minutebook databases (SQLite)",
     matches=matches,
     read=read,
     kind="sqlite",

@@ -103,22 +103,22 @@ def _usage(counts: Any) -> dict[str, Any] | None:
     """The usage, with the details also under the names of the Responses API."""
     if not isinstance(counts, Mapping):
         return None
-    read, answered = counts.get("input_token_details") or {}, counts.get("output_token_details") or {}
+    input_details, output_details = counts.get("input_token_details") or {}, counts.get("output_token_details") or {}
     return {
         **counts,
         "input_tokens_details": {
-            "cached_tokens": read.get("cache_read"),
-            "cache_write_tokens": read.get("cache_creation"),
+            "cached_tokens": input_details.get("cache_read"),
+            "cache_write_tokens": input_details.get("cache_creation"),
         },
-        "output_tokens_details": {"reasoning_tokens": answered.get("reasoning")},
+        "output_tokens_details": {"reasoning_tokens": output_details.get("reasoning")},
     }
 
 
 def _message(kind: str, data: Mapping[str, Any]) -> Message:
-    content, texts = data.get("content"), list[str]()
+    content, reasoning_texts = data.get("content"), list[str]()
     if isinstance(content, list):
         parts = [part if isinstance(part, Mapping) else {"type": "text", "text": part} for part in content]
-        texts = [text for part in parts if (text := _reasoning(part))]
+        reasoning_texts = [text for part in parts if (text := _reasoning(part))]
         # calls are also in `tool_calls`
         content = [_part(part) for part in parts if part.get("type") not in _CALL_PARTS and not _reasoning(part)]
     if kind == "system":
@@ -137,7 +137,7 @@ def _message(kind: str, data: Mapping[str, Any]) -> Message:
         calls = list(other_fields.get("tool_calls") or ())
     if not calls and (function := other_fields.get("function_call")):
         calls = [call(f"{FUNCTION_ID_PREFIX}{function.get('name')}", function.get("name"), function.get("arguments"))]
-    reasoning = other_fields.get("reasoning_content") or "\n".join(texts)
+    reasoning = other_fields.get("reasoning_content") or "\n".join(reasoning_texts)
     return {**assistant(None, calls, reasoning=reasoning), "content": content or (None if calls else "")}
 
 

@@ -141,14 +141,14 @@ def write(conversation: SourceConversation) -> Any:
     """The request or the list's object. A line of a batch is written with the changed request or response in it."""
     line = conversation.data
     if "custom_id" in line and isinstance(line.get("body"), Mapping):
-        return {**line, "body": _written(conversation, line["body"])}
+        return {**line, "body": _with_items(conversation, line["body"])}
     if "custom_id" in line and isinstance(line.get("response"), Mapping):
         original = conversation.original["response"]
-        return {**line, "response": {**original, "body": _written(conversation, line["response"])}}
-    return _written(conversation, line)
+        return {**line, "response": {**original, "body": _with_items(conversation, line["response"])}}
+    return _with_items(conversation, line)
 
 
-def _written(conversation: SourceConversation, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _with_items(conversation: SourceConversation, fields: Mapping[str, Any]) -> dict[str, Any]:
     messages, data = conversation.messages, dict(fields)
     name = next((name for name in _LIST_NAMES if name in data and data[name] is None), None)
     if name is None:

@@ -16,7 +16,7 @@ _FUNCTION_KEYS: Final = frozenset({"name", "description", "parameters"})
 
 
 def converted_settings(data: Mapping[str, Any], source: str, target: str) -> tuple[dict[str, Any], set[str]]:
-    """The tools and settings of a request in another format, and the names of its fields that they say completely.
+    """The tools and settings of a request in another format, and the names of the fields of which nothing is lost.
 
     `data` are the fields around the messages of the request, or of a line of a batch with the request in it.
     """
@@ -24,21 +24,21 @@ def converted_settings(data: Mapping[str, Any], source: str, target: str) -> tup
         return {}, set()
     request = next((body for body in map(data.get, ("body", "params")) if isinstance(body, Mapping)), data)
     fields: dict[str, Any] = {}
-    expressed: set[str] = set()
+    complete_fields: set[str] = set()
     for name, (field, value) in _settings(request, source).items():
         if name in _NAMES[target]:
             fields[_NAMES[target][name]] = value
-            expressed.add(field)
-    if source == "gemini" and len(expressed) == len(request.get("generationConfig") or ()):
-        expressed.add("generationConfig")
+            complete_fields.add(field)
+    if source == "gemini" and len(complete_fields) == len(request.get("generationConfig") or ()):
+        complete_fields.add("generationConfig")
     if target == "gemini" and fields:
         fields = {"generationConfig": fields}
     functions = list(_functions(request.get("tools"), source))
-    if known := [function for function in functions if function]:
-        fields["tools"] = _tools(known, target)
+    if convertible := [function for function in functions if function]:
+        fields["tools"] = _tools(convertible, target)
         if all(function and function.keys() <= _FUNCTION_KEYS for function in functions):
-            expressed.add("tools")
-    return fields, expressed
+            complete_fields.add("tools")
+    return fields, complete_fields
 
 
 def _settings(request: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]:
@@ -77,37 +77,37 @@ def _functions(tools: Any, source: str) -> Iterator[dict[str, Any]]:
 
 
 def _declared_function(declaration: Mapping[str, Any]) -> dict[str, Any]:
-    """Gemini's declaration as a function with a JSON schema. Its own schemas have the types in capitals."""
+    """A declaration of Gemini as a function with a JSON schema. Gemini's schemas have the types in capitals."""
     schema = declaration.get("parameters", declaration.get("parametersJsonSchema"))
     function = {key: value for key, value in declaration.items() if key not in {"parameters", "parametersJsonSchema"}}
-    return {**function, "parameters": _with_small_types(schema)} if schema else function
+    return {**function, "parameters": _with_lower_case_types(schema)} if schema else function
 
 
-def _with_small_types(schema: Any) -> Any:
+def _with_lower_case_types(schema: Any) -> Any:
     if isinstance(schema, list):
-        return list(map(_with_small_types, schema))
+        return list(map(_with_lower_case_types, schema))
     if not isinstance(schema, Mapping):
         return schema
     return {
-        key: value.lower() if key == "type" and isinstance(value, str) else _with_small_types(value)
+        key: value.lower() if key == "type" and isinstance(value, str) else _with_lower_case_types(value)
         for key, value in schema.items()
     }
 
 
 def _tools(functions: list[dict[str, Any]], target: str) -> list[dict[str, Any]]:
-    known = [{key: value for key, value in function.items() if key in _FUNCTION_KEYS} for function in functions]
+    declared = [{key: value for key, value in function.items() if key in _FUNCTION_KEYS} for function in functions]
     if target == "openai-chat":
-        return [{"type": "function", "function": function} for function in known]
+        return [{"type": "function", "function": function} for function in declared]
     if target == "openai-responses":  # it takes functions as strict unless they say otherwise
         return [
-            {"type": "function", "parameters": {"type": "object"}, **function, "strict": False} for function in known
+            {"type": "function", "parameters": {"type": "object"}, **function, "strict": False} for function in declared
         ]
     if target == "anthropic":
         return [
             {key: function[key] for key in ("name", "description") if key in function}
             | {"input_schema": function.get("parameters") or {"type": "object"}}
-            for function in known
+            for function in declared
         ]
     names = {"parameters": "parametersJsonSchema"}
-    declarations = [{names.get(key, key): value for key, value in function.items()} for function in known]
+    declarations = [{names.get(key, key): value for key, value in function.items()} for function in declared]
     return [{"functionDeclarations": declarations}]

@@ -95,7 +95,7 @@ def _messages(source: Source, message: Mapping[str, Any], place: str) -> Iterato
 
 
 def _with_named_tool(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part; a `tool-invocation`, as version 4 has it among the parts, like one of version 5."""
+    """The part in the form of version 5. Version 4 has tool calls among the parts, with the type `tool-invocation`."""
     if part["type"] != "tool-invocation":
         return part
     return {"type": "dynamic-tool", **_tool_part(part["toolInvocation"])}

@@ -27,7 +27,7 @@ _DROP_FACTOR: Final = 0.8
 """Factor of the target for a cut that drops messages. Such a cut invalidates the prompt cache from the first user message
 on, so it should be rare. Measured on recorded agent sessions, the lower target costs less at the same recall."""
 _MIN_TARGET: Final = 0.08
-"""Share of the limit that a cut may always leave, whatever the views have cost."""
+"""Share of the limit that a view may always have after a cut, whatever the views so far have cost."""
 MIN_OUTPUT_TOKENS: Final = 1_000
 """Output of a command or a search that has fewer tokens is not clipped."""
 
@@ -221,7 +221,7 @@ class BudgetView(IncrementalView):
         return view
 
     def _cut(self) -> int:
-        """Cut the view. Returns the tokens of the part at its start that is unchanged, which the prompt cache has."""
+        """Cut the view. Returns the tokens of its unchanged beginning, which is read from the prompt cache."""
         newest_exchange = last_exchange(self.source, self.seen)
         fixed = self._fixed_indexes()
         self.generation += 1
@@ -248,7 +248,9 @@ class BudgetView(IncrementalView):
         )
         if self.indexes:
             self._add_name_list(self.source.exchange_of(self.indexes[first_change]).start)
-        self.note_chain = NoteChain({}, self.note_chain)  # the cut may have changed nothing but the list
+        self.note_chain = NoteChain(
+            {}, self.note_chain
+        )  # a new link for each cut, also if only the list of names changed
         starts = [name_list.before for name_list in (list_before, self._name_list) if name_list is not None]
         unchanged = min([first_change, *map(self.view_index, starts)])
         return sum(self._message_tokens[:unchanged])
@@ -391,7 +393,10 @@ class BudgetView(IncrementalView):
             self._drop_optional(self._tokens, self._limit)
 
     def _drop_optional(self, tokens: int, goal: int) -> None:
-        """Drop the first user message, then summaries, until `tokens` reach the goal, unless they still exceed the limit."""
+        """Drop the first user message, then summaries, until `tokens` is at most the goal.
+
+        Nothing is dropped if `tokens` would exceed the limit even then.
+        """
         dropped: list[int] = []
         for index in self._droppable():
             if tokens > goal:

@@ -236,7 +236,7 @@ class ChatJob(AnswerJob):
                 async for data, chunk in parse_chunks(events):
                     completion.add_chunk(chunk)
                     self.run.send(b"data: %s\n\n" % data)
-                    if not self.recorded:  # it may wait for a slow reader without end: a disconnect cancels the run
+                    if not self.recorded:  # the wait needs no limit, because a disconnect cancels such a run
                         await self.run.wait_for_reader()
             completion.require_answer()
         self.run.send(DONE)

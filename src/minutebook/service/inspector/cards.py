@@ -94,6 +94,7 @@ def _spans(conversation: InspectedConversation, position: int) -> Iterator[LifeS
 
 
 def _tokens_in(conversation: InspectedConversation, base: ViewBase, position: int, request: InspectedRequest) -> int:
+    """Tokens of a message in a request; at least 1 if it is sent, because 0 means that it is not."""
     run = base.run_at(position)
     if run is None:
         return max(1, conversation.tokens_of(position))

@@ -24,6 +24,7 @@ _FENCE: Final = re.compile(r"^(```|~~~)[^\n]*\n(.*?)(?:^\1[ \t]*$|\Z)", re.MULTI
 _INLINE: Final = re.compile(r"(\*\*[^*\n]{1,200}\*\*|`[^`\n]{1,200}`)")
 _HEADING: Final = re.compile(r"#{1,6} ")
 _SGR: Final = re.compile(r"\x1b\[([0-9;]*)m")
+"""The escape sequence of a terminal for bold text and colours."""
 _PICTURES: Final = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 """First bytes of the pictures that are shown → their type. SVG is never shown: it can contain scripts."""
 
@@ -52,7 +53,7 @@ class ContentBlock:
     spans: Sequence[TextSpan] = ()
     lines: Sequence[CodeLine] = ()
     more: int = 0
-    """Lines that are left out."""
+    """The number of lines that are left out."""
     picture: str = ""
     """A `data:` URL."""
 
@@ -173,7 +174,7 @@ def code_block(text: str, title: str = "", *, used: Collection[str] = (), is_dif
     all_lines = text.split("\n")
     lines, style = [], ""
     for number, line in enumerate(all_lines[:MAX_LINES], 1):
-        spans, style = _coloured(line[: MAX_LINE_CHARACTERS + 200], style)
+        spans, style = _coloured_spans(line[: MAX_LINE_CHARACTERS + 200], style)
         if len(line) > MAX_LINE_CHARACTERS:
             spans = [*spans, TextSpan("mute", f" … {len(line) - MAX_LINE_CHARACTERS:,} more characters")]
         classes = ("add" if line.startswith("+") else "del" if line.startswith("-") else "") if is_diff else ""
@@ -183,7 +184,7 @@ def code_block(text: str, title: str = "", *, used: Collection[str] = (), is_dif
     return ContentBlock("code", title, lines=lines, more=max(0, len(all_lines) - MAX_LINES))
 
 
-def _coloured(line: str, style: str) -> tuple[list[TextSpan], str]:
+def _coloured_spans(line: str, style: str) -> tuple[list[TextSpan], str]:
     """The line in the 16 colours of terminals. Other escape sequences are removed."""
     if "\x1b" not in line:
         return [TextSpan(style, line[:MAX_LINE_CHARACTERS])], style
@@ -199,6 +200,7 @@ def _coloured(line: str, style: str) -> tuple[list[TextSpan], str]:
 
 
 def _with_style(style: str, code: int) -> str:
+    """The class names after a code of a terminal: `a1` is bold, `a30` to `a37` are colours."""
     if code == 1:
         return f"{style} a1".strip() if "a1" not in style.split() else style
     if 30 <= code <= 37 or 90 <= code <= 97:

@@ -106,8 +106,8 @@ class InspectedConversation:
     """The plan of the agent that runs in the conversation."""
     origin: tuple[str, int] | None = None
     """Of a branch: the id of the conversation that it was copied from, and the number of messages that both share."""
-    started: threading.Lock = field(default_factory=threading.Lock)
-    """Held by the thread that replays the conversation, also afterwards."""
+    replay_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Acquired by the first replay and never released, so that the conversation is replayed once."""
     finished: threading.Event = field(default_factory=threading.Event)
     failure: Exception | None = None
     """The error that ended the replay."""
@@ -213,7 +213,7 @@ class InspectedConversation:
         return FateCounts(totals, changes, added)
 
     def since(self, request: InspectedRequest, position: int) -> int:
-        """The number of the first request from which on the message had its fate without interruption."""
+        """The number of the first request of the run, up to this one, in which the message had the same fate."""
         run, number = run_at(request, position), request.number
         bases = self.series.bases
         index = bisect_right(bases, request.number, key=lambda item: item[1]) - 1
@@ -222,8 +222,8 @@ class InspectedConversation:
             if other is not run and (run is None or not run.is_like(other)):
                 break
             number = first
-        lengths = self.requests
-        return max(number, bisect_right(lengths, position, key=lambda item: item.length) + 1)
+        first_with_message = bisect_right(self.requests, position, key=lambda item: item.length) + 1
+        return max(number, first_with_message)
 
     def added(self, request: InspectedRequest, start: int, stop: int) -> list[SentPart]:
         """The messages that are not in the record and are sent before the positions from `start` to `stop`."""

@@ -120,15 +120,18 @@ def calls_of(message: Message) -> list[tuple[str, Any]]:
         function = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             calls.append(
-                (str(function.get("name") or "call"), _parsed(function.get("arguments", function.get("input"))))
+                (
+                    str(function.get("name") or "call"),
+                    _parsed_arguments(function.get("arguments", function.get("input"))),
+                )
             )
     function_call = message.get("function_call")
     if isinstance(function_call, Mapping):
-        calls.append((str(function_call.get("name") or "call"), _parsed(function_call.get("arguments"))))
+        calls.append((str(function_call.get("name") or "call"), _parsed_arguments(function_call.get("arguments"))))
     return calls
 
 
-def _parsed(arguments: Any) -> Any:
+def _parsed_arguments(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return arguments
     try:

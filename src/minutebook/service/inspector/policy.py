@@ -111,7 +111,7 @@ def new_conversation(
 
 def replay(conversation: InspectedConversation, policy: ReplayPolicy) -> None:
     """Build the view of every request, once. The conversation can be read meanwhile, in other threads."""
-    if not conversation.started.acquire(blocking=False):
+    if not conversation.replay_lock.acquire(blocking=False):
         conversation.finished.wait()
         return
     try:

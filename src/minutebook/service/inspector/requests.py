@@ -112,7 +112,7 @@ class InspectedRequest:
     length: int
     """The number of messages that the record had."""
     base: ViewBase | None
-    """None if there was no view: the request was refused."""
+    """The view that the request sends, shared with its neighbours. None if there was no view: the request was refused."""
     record_tokens: int
     sent: int
     """Tokens of the messages that were sent."""

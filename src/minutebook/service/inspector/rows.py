@@ -103,7 +103,7 @@ def row_blocks(
 
 
 def chunks_with(conversation: InspectedConversation, request: InspectedRequest, only: str) -> list[int]:
-    """The positions at which chunks begin that have rows with a fate, or with what changed if `only` is "changed"."""
+    """The positions where the chunks with matching rows begin. `only` is a fate, or "changed" for changed and new messages."""
     spans = conversation.fate_spans(request)
     matches = (
         span for span in spans if (span.is_change or span.fate == "new" if only == "changed" else span.fate == only)
@@ -160,9 +160,9 @@ def _block(
         if changed is not None and changed.message is not None:
             sent.append(SentRow(head_of(changed.message), changed.tokens))
         sent_tokens += sum(conversation.sent_tokens(request, position) for position in range(start, stop))
-    first = start == whole.start
+    is_first = start == whole.start
     since = None
-    if request is not None and (first or fate in _GROUPED) and fate not in {"kept", "new", "later"}:
+    if request is not None and (is_first or fate in _GROUPED) and fate not in {"kept", "new", "later"}:
         since = conversation.since(request, run.start), conversation.since(request, run.stop - 1)
     is_break = request is not None and request.cache_break is not None and request.cache_break.position == start
     return RowBlock(
@@ -174,7 +174,7 @@ def _block(
         run=run,
         sent_tokens=sent_tokens,
         is_change=span.is_change,
-        reason=(span.reason if fold is None else fold.fold.reason) if first or span.fate in _GROUPED else "",
+        reason=(span.reason if fold is None else fold.fold.reason) if is_first or span.fate in _GROUPED else "",
         full_reason=span.reason,
         since=since,
         sent=tuple(sent),

@@ -222,7 +222,7 @@ def decrypted_entry(
 def encrypted_fold(cipher: Cipher, fold: Fold, tenant: str, root: str) -> Fold:
     """A fold over the same range with encrypted messages. It is deterministic, so that adding a fold twice has no effect.
 
-    A later rewind must see which folds show nothing, and which of these were added by a rewind.
+    Folds of a rewind are not encrypted, and a fold that shows nothing still shows nothing: a later rewind looks for both.
     """
     if fold.is_rewind:
         return fold

@@ -15,7 +15,7 @@ KEY_BYTES: Final = 32
 SETTING: Final = "encryption"
 """The name of the database's setting. Its value is the id of the master key."""
 INCOMPLETE: Final = "incomplete "
-"""Start of the value while an existing database is encrypted."""
+"""Start of the value until all data of an existing database is encrypted."""
 
 
 def value_to_record(

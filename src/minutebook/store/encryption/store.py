@@ -174,7 +174,9 @@ class EncryptedBackend(Backend):
             # returns the earlier version if the idempotency key is repeated, and otherwise raises VersionConflict.
             inner_expected = header.version if expected in {None, header.version} else 0
             position, labels = header.length, dict(command.labels or {})
-        encrypted = replace(self._encrypted(command, cipher, position), labels=labels, expected_version=inner_expected)
+        encrypted = replace(
+            self._encrypted_command(command, cipher, position), labels=labels, expected_version=inner_expected
+        )
         try:
             new_version = await self._inner.append(encrypted)
         except VersionConflict as error:
@@ -194,7 +196,7 @@ class EncryptedBackend(Backend):
             await self._require_key(conversation, key_id)
         return new_version
 
-    def _encrypted(self, command: AppendCommand, cipher: Cipher, start: int) -> AppendCommand:
+    def _encrypted_command(self, command: AppendCommand, cipher: Cipher, start: int) -> AppendCommand:
         """The command with its entries encrypted for the positions from `start` on."""
         conversation = command.conversation
         pairs = [

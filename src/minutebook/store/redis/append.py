@@ -136,7 +136,8 @@ async def _write(
         *(len(fields), *fields, *entry_args(command.packed, position)),
     ]
     try:
-        if lease is not None:  # after the id is claimed: the next holder can then raise the fence of the conversation
+        # After the id is claimed: a later holder finds the claim and raises the fence, so that the script rejects this append.
+        if lease is not None:
             await redis_leases.require(index, lease)
         reply = await index.engine.run_script("append", keys, args)
     except BaseException:

@@ -14,6 +14,7 @@ from minutebook.errors import (
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.message import Message, MessageRole
 from minutebook.store.base import ConversationStore
+from minutebook.store.types import ConversationStatus
 from minutebook.testing.contract.samples import (
     SOME_TIME,
     entries_of,
@@ -245,7 +246,7 @@ class AppendContract:
         await store.append("a", text_entries("1"), labels={"x": "1", "y": "2"})
         before = await store.header("a")
 
-        changed = await store.set_status("a", before.status.__class__.AWAITING_ANSWER)
+        changed = await store.set_status("a", ConversationStatus.AWAITING_ANSWER)
         labelled = await store.set_labels("a", {"x": "3", "y": None, "z": "4"})
 
         assert changed.status == "awaiting_answer"

@@ -55,9 +55,9 @@ class RequestGroup(NamedTuple):
         return next((request for request in self.requests if request.marks), self.largest)
 
 
-def groups_of(requests: Sequence[InspectedRequest], most: int) -> list[RequestGroup]:
-    """The requests in at most `most` groups of equal size."""
-    size = max(1, -(-len(requests) // most))
+def groups_of(requests: Sequence[InspectedRequest], max_groups: int) -> list[RequestGroup]:
+    """The requests in at most `max_groups` groups of equal size."""
+    size = max(1, -(-len(requests) // max_groups))
     return [RequestGroup(requests[start : start + size]) for start in range(0, len(requests), size)]
 
 
@@ -88,19 +88,17 @@ def _legend(conversation: InspectedConversation, width: int) -> tuple[list[Marku
     """The names of all shapes, in as many lines as they need, and the y position below them."""
     marks = {mark for request in conversation.requests for mark in request.marks}
     entries = [
-        ("■", "from cache", CACHED, "tl-cached"),
-        ("■", "written", WRITTEN, "tl-written"),
-        ("┃", "cut: the cache breaks", BREAK, "tl-break-key"),
-        ("◆", "fold", FOLD, "tl-fold"),
-        ("▼", "overflow", REFUSED, "tl-refused"),
-        ("▲", "refused", REFUSED, "tl-refused"),
-        ("✕", "error", REFUSED, "tl-refused"),
+        ("■", "from cache", CACHED, "tl-cached", None),
+        ("■", "written", WRITTEN, "tl-written", None),
+        ("┃", "cut: the cache breaks", BREAK, "tl-break-key", "break"),
+        ("◆", "fold", FOLD, "tl-fold", "fold"),
+        ("▼", "overflow", REFUSED, "tl-refused", "overflow"),
+        ("▲", "refused", REFUSED, "tl-refused", "refused"),
+        ("✕", "error", REFUSED, "tl-refused", "error"),
     ]
-    known = {"tl-break-key": "break", "tl-fold": "fold"}
     x, y, shapes = LEFT, 16, list[Markup]()
-    for glyph, name, colour, classes in entries:
-        mark = known.get(classes, name)
-        if mark in MARK_WORDS and mark not in marks:
+    for glyph, name, colour, classes, mark in entries:
+        if mark is not None and mark not in marks:
             continue
         length = 26 + int(6.6 * len(name))
         if x + length > width and x > LEFT:
@@ -193,17 +191,17 @@ def _cost_pane(
 
 
 def _grid(
-    ticks: Sequence[float], scale: float, width: int, bottom: int, shown: Callable[[float], str]
+    ticks: Sequence[float], scale: float, width: int, bottom: int, text_of: Callable[[float], str]
 ) -> Iterator[Markup]:
     for value in ticks:
         y = bottom - value * scale
         yield element("line", x1=LEFT, x2=width - RIGHT, y1=y, y2=y, stroke=LINE, stroke_width=1, class_="tl-grid")
-        yield element("text", text=shown(value), x=LEFT - 8, y=y + 4, text_anchor="end", fill=INK_3, class_="tl-text")
+        yield element("text", text=text_of(value), x=LEFT - 8, y=y + 4, text_anchor="end", fill=INK_3, class_="tl-text")
 
 
 def _request_axis(groups: Sequence[RequestGroup], step: float, bottom: int) -> Iterator[Markup]:
-    every = max(1, int(70 / step))
-    for index in range(0, len(groups), every):
+    label_interval = max(1, int(70 / step))
+    for index in range(0, len(groups), label_interval):
         number = groups[index].requests[0].number
         yield element("text", text=f"{number:,}", x=LEFT + (index + 0.5) * step, y=bottom + 18, text_anchor="middle", fill=INK_3, class_="tl-text")  # fmt: skip
 

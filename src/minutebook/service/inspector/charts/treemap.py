@@ -12,6 +12,7 @@ from minutebook.service.inspector.figures.window_fill import FillGroup, FillItem
 TINTS: Final = ("#DCE9F8", "#F6E7C6", "#E6DAF4", "#CFEAE4", "#F6D9D1", "#E3E2DD")
 """Fills of the groups, in turn. Groups have names too, so colour is never alone."""
 TITLE: Final = 20
+"""Height of the title of a group."""
 _FOLDERS: Final = re.compile(r"(?:[^\s/]*/){2,}(?=[^\s/])")
 """The folders of a path, two or more."""
 
@@ -75,7 +76,7 @@ def treemap_svg(groups: Sequence[FillGroup], *, width: int, height: int, address
 def _group(group: FillGroup, box: Box, tint: int, address: Callable[[int], str]) -> Iterator[Markup]:
     has_title = box.height > 2 * TITLE and box.width > 56
     if has_title:
-        name = _fitting(f"{group.name} {short_number(group.tokens)}", box.width - 8, 7.2)
+        name = _label_within(f"{group.name} {short_number(group.tokens)}", box.width - 8, 7.2)
         title = element("text", text=name, x=4, y=14, fill=INK, font_weight=600, class_="tm-title")
         yield element("svg", title, x=box.x, y=box.y, width=box.width - 3, height=TITLE)
     top = TITLE if has_title else 1
@@ -93,7 +94,7 @@ def _item(item: FillItem, box: Box, tint: int, address: Callable[[int], str]) ->
     )  # fmt: skip
     texts = []
     if box.width > 56 and box.height > 18:
-        name = _fitting(item.name, box.width - 8, 6.8)
+        name = _label_within(item.name, box.width - 8, 6.8)
         texts.append(element("text", text=name, x=5, y=15, fill=INK, font_size=12, class_="tm-text"))
     if box.width > 46 and box.height > 34:
         texts.append(element("text", text=f"{item.tokens:,}", x=5, y=30, fill=INK_2, font_size=11, class_="tm-text"))
@@ -106,7 +107,8 @@ def _item(item: FillItem, box: Box, tint: int, address: Callable[[int], str]) ->
     )
 
 
-def _fitting(text: str, width: float, character: float) -> str:
+def _label_within(text: str, width: float, character: float) -> str:
+    """The text, shortened to a width. `character` is the width of a character."""
     count = max(1, int(width / character))
     line = re.sub(r"(\W)\1{3,}", r"\1\1\1", " ".join(text[:200].split()))
     if len(line) > count:

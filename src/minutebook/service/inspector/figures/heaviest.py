@@ -28,7 +28,7 @@ class Clearing:
     cache_break: float
     """The cost of writing what follows it to the cache again, once. Messages that are cleared together share it."""
     lost_uses: int
-    """Later answers that repeat one of its lines, of requests that sent it whole."""
+    """Later answers that repeat one of its lines, and whose requests sent it whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ def heaviest(conversation: InspectedConversation, turns: int, sort: str = "cost"
     lengths = [request.length for request in requests]
     counts = conversation.record.token_counts()
 
-    def bound(position: int) -> int:
+    def max_cost_of(position: int) -> int:
         return int(counts[position]) * (len(requests) - bisect_right(lengths, position))
 
-    candidates = nlargest(CANDIDATES, range(min(len(counts), len(conversation.messages))), key=bound)
+    candidates = nlargest(CANDIDATES, range(min(len(counts), len(conversation.messages))), key=max_cost_of)
     keys = {
         "cost": lambda item: item.card.cost,
         "tokens": lambda item: item.card.tokens,
@@ -72,7 +72,9 @@ def _heavy(conversation: InspectedConversation, position: int, turns: int, lengt
     if last < len(starts) and can_clear:
         first = bisect_right(lengths, starts[last]) + 1
         clearing = Clearing(
-            _saved(conversation, card, first), _cache_break(conversation, card, first), _lost_uses(card, lengths, first)
+            _saved_cost(conversation, card, first),
+            _cache_break(conversation, card, first),
+            _lost_uses(card, lengths, first),
         )
     return HeavyMessage(card, head, clearing, _call_of(conversation, card) if head.kind == "tool" else None)
 
@@ -87,7 +89,7 @@ def _call_of(conversation: InspectedConversation, card: MessageCard) -> CallHead
     return None
 
 
-def _saved(conversation: InspectedConversation, card: MessageCard, first: int) -> float:
+def _saved_cost(conversation: InspectedConversation, card: MessageCard, first: int) -> float:
     """What the requests from `first` on paid for the message beyond a short note. Some may have sent less than all of it."""
     return sum(
         max(0, span.last - max(span.first, first) + 1) * cost_of(conversation, span, span.tokens - PLACEHOLDER_TOKENS)
@@ -98,13 +100,13 @@ def _saved(conversation: InspectedConversation, card: MessageCard, first: int) -
 
 def _lost_uses(card: MessageCard, lengths: Sequence[int], first: int) -> int:
     """The answers to requests from `first` on that repeat a line of the message and were sent all of it."""
-    answered = [bisect_right(lengths, use) for use in card.uses]
+    request_numbers = [bisect_right(lengths, use) for use in card.uses]
     whole = [span for span in card.life if span.tokens == card.tokens]
-    return sum(any(max(span.first, first) <= number <= span.last for span in whole) for number in answered)
+    return sum(any(max(span.first, first) <= number <= span.last for span in whole) for number in request_numbers)
 
 
 def _cache_break(conversation: InspectedConversation, card: MessageCard, first: int) -> float:
-    """What follows the message in the request where it is cleared is written to the cache instead of read."""
+    """The cost of clearing the message: what follows it in that request is written to the cache instead of read."""
     if first > len(conversation.requests):
         return 0.0
     request = conversation.requests[first - 1]

@@ -141,4 +141,4 @@ def _added_spans(
 def _changes(left: Message | None, right: Message | None) -> ContentBlock:
     before, after = (full_text(message)[:MAX_TEXT].split("\n") if message else [] for message in (left, right))
     lines = list(unified_diff(before, after, lineterm="", n=2))[2:]
-    return code_block("\n".join(lines) or "Only fields beside the text differ.", is_diff=True)
+    return code_block("\n".join(lines) or "Only fields other than the text differ.", is_diff=True)

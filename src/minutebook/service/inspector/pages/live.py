@@ -18,7 +18,7 @@ STREAM_SECONDS: Final = 20.0
 
 @router.get("/live")
 async def stream_changes(source: CurrentSource, c: Annotated[str, Query(max_length=2000)]) -> Response:
-    """An event `changed` whenever the conversation has changed."""
+    """An event with the state of the conversation, now and whenever it has changed."""
     conversation_id = id_from_path(c)
     state = await source.state(conversation_id)
     headers = {**SECURITY_HEADERS, "cache-control": "no-store", "x-accel-buffering": "no"}

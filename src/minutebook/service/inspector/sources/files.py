@@ -158,7 +158,7 @@ class FileSource:
         if conversation_id not in self._locations:
             raise ConversationNotFound(conversation_id)
         conversation = await asyncio.to_thread(self._load, conversation_id)
-        if not conversation.started.locked():
+        if not conversation.replay_lock.locked():
             start_replay(conversation, self._policy)
         await asyncio.to_thread(conversation.finished.wait, WAIT_SECONDS)
         return conversation

@@ -68,8 +68,8 @@ def _base_of(conversation: InspectedConversation, body: Mapping[str, Any]) -> Vi
 def _parts(stored: Sequence[Any], runs: Sequence[FateRun], messages: Sequence[Message]) -> Iterator[SentPart]:
     """The parts of stored minutes. A message in another form gets the position of the message that it is made from.
 
-    Minutes do not store that position. It is the next changed one before the following range, with the same role and,
-    for a tool result, the same call.
+    Minutes do not store that position. It is that of the next changed message before the following range, if both have
+    the same role and, if they are tool results, the same call.
     """
     changed = [position for run in runs if run.status not in NOT_SENT for position in range(run.start, run.stop)]
     next_changed, end = 0, 0
@@ -101,10 +101,10 @@ def _continues(last: ViewBase, base: ViewBase) -> bool:
     """Whether a base is the last one with new messages appended, so that both requests can share it."""
     if base.runs != last.runs or base.length < last.length:
         return False
-    return _merged(last.parts_at(base.length)) == _merged(base.parts)
+    return _merged_parts(last.parts_at(base.length)) == _merged_parts(base.parts)
 
 
-def _merged(parts: Sequence[SentPart] | Iterator[SentPart]) -> list[SentPart]:
+def _merged_parts(parts: Sequence[SentPart] | Iterator[SentPart]) -> list[SentPart]:
     result: list[SentPart] = []
     for part in parts:
         if result and part.message is None and result[-1].message is None and result[-1].stop == part.start:

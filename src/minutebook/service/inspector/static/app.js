@@ -51,7 +51,7 @@ function showKeys() {
 
 function keysOff() { return localStorage.getItem("minutebook-keys") === "off"; }
 
-// A bar with what went wrong, until the user or the page tries again.
+// A bar with what went wrong, until the user or the page retries.
 function showProblem(text, retry) {
   hideProblem();
   const bar = document.createElement("div");

@@ -61,7 +61,7 @@ class Rows {
     delete chunk.dataset.loaded;
   }
 
-  // Who asks for rows that are being loaded waits for them. `isOutdated`: the record has grown since.
+  // A caller that asks for rows that are being loaded waits for them. `isOutdated`: the record has grown since.
   load(chunk, isOutdated = false) {
     const before = this.waiting.get(chunk);
     if (before?.request === this.request && !isOutdated) return before.loaded;

@@ -14,6 +14,7 @@ from minutebook.conversation import AsyncConversation
 from minutebook.errors import ConversationBusy, ConversationErased, StoreUnavailable
 from minutebook.prompt import tool
 from minutebook.record import Transcript
+from minutebook.wire.chat import new_entries
 from tests.agent.parts import InProcessAdapter
 
 
@@ -167,6 +168,32 @@ def test_a_run_continues_however_often_others_append():
     assert not Transcript(stored, broken="mark").findings
     assert contents(stored).count("found") == 3
     assert [request.number for request in requests] == [1, 2, 3, 4]
+
+
+class ContestedStore(MemoryStore):
+    """A store in which another process appends directly before each of the next appends."""
+
+    losses = 0
+
+    async def append(self, conversation, entries, **settings):
+        if self.losses:
+            self.losses -= 1
+            await super().append(conversation, new_entries([{"role": "user", "content": "other"}]))
+        return await super().append(conversation, entries, **settings)
+
+
+def test_an_append_that_loses_to_other_writers_many_times_is_stored_once():
+    async def scenario():
+        async with ContestedStore() as store:
+            chat = AsyncConversation("a", store=store)
+            await chat.append("first")
+            store.losses = 40
+            position = await chat.append("second")
+            return position, contents(await store_messages(store))
+
+    position, stored = asyncio.run(scenario())
+
+    assert (position, stored) == (41, ["first", *["other"] * 40, "second"])
 
 
 async def store_messages(store):

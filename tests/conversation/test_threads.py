@@ -108,14 +108,16 @@ def exit_tool(error):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_tool_that_exits_has_failed_and_the_run_continues(is_async):
-    leave = exit_tool(SystemExit(3))[is_async]
+@pytest.mark.parametrize("error_class", [SystemExit, StopIteration, asyncio.CancelledError])
+def test_a_tool_that_raises_what_a_task_or_future_treats_specially_has_failed(error_class, is_async):
+    leave = exit_tool(error_class(3))[is_async]
     model = ScriptedModel(call(leave.__name__), say("Then not."), say("Hello."))
     with LoopbackProvider(model) as provider, adapter_for(provider) as adapter:
         chat = Conversation("a")
 
         assert chat.run(adapter, "Go.", tools=[leave]).text == "Then not."
-        assert contents(chat)[2] == "The tool failed: SystemExit: 3"
+        shown = "RuntimeError: " if error_class is StopIteration else f"{error_class.__name__}: 3"
+        assert contents(chat)[2].startswith(f"The tool failed: {shown}")
         assert chat.run(adapter, "Hello?").text == "Hello."
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -91,7 +90,10 @@ async def _run_tool(call: ToolCall, context: ToolContext, threads: ThreadPoolExe
         return ToolOutcome(call, content, success=True, error=error)
     except (DeadlineExceeded, BudgetExceeded) as error:
         return ToolOutcome(call, str(error), success=False, error=error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is user code; the model may try something else
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - a tool is user code; the model may try something else
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # the run was cancelled; otherwise the tool awaited something that was cancelled
         _LOG.warning("tool %s failed", call.name, exc_info=error)
         return ToolOutcome(call, f"The tool failed: {type(error).__name__}: {error}", success=False)
 
@@ -102,12 +104,11 @@ async def _call_handler(
     """Call the tool's handler within its timeout. A sync handler runs in a thread, to keep the event loop free."""
     try:
         async with asyncio.timeout(tool.timeout_seconds) as timeout:
-            call_tool = partial(tool.call, call.arguments, context=context)
             if tool.is_async:
-                returned: Any = call_tool()
+                returned: Any = tool.call(call.arguments, context=context)
             else:
                 loop, variables = asyncio.get_running_loop(), copy_context()
-                returned = await loop.run_in_executor(threads, variables.run, call_tool)
+                returned = await loop.run_in_executor(threads, variables.run, _call, tool, call.arguments, context)
             result = await returned if isawaitable(returned) else returned
     except TimeoutError as error:
         if not timeout.expired():
@@ -117,3 +118,10 @@ async def _call_handler(
     if not isinstance(result, ToolResult):
         raise TypeError(f"the handler returned a {type(result).__name__}; it must return a ToolResult")
     return result
+
+
+def _call(tool: AnyTool, arguments: str, context: ToolContext) -> Any:
+    try:
+        return tool.call(arguments, context=context)
+    except StopIteration as error:  # a future cannot have this exception: before Python 3.12, the run would wait forever
+        raise RuntimeError("the tool raised StopIteration") from error

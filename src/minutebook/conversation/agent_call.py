@@ -42,8 +42,11 @@ PLAN_KIND: Final = "plan"
 """The document kind of a conversation's plan."""
 CALLS_KIND: Final = "calls"
 """The document kind of a message whose tool calls are running. It is empty after their results are stored."""
-ATTEMPTS: Final = 20
-"""Maximum attempts to write while other processes write to the same conversation."""
+ATTEMPTS: Final = 200
+"""Maximum attempts to write while other processes write to the same conversation.
+
+A slow one among six that never paused was seen to fail 20 times in a row.
+"""
 
 
 class RunLimits(TypedDict, total=False):

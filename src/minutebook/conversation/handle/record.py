@@ -155,7 +155,8 @@ class ConversationRecord:
         source = await self._open()
         # The id of a keyed append depends on the key, so that a repeated append can find the entries of the first.
         append_id = uuid4() if idempotency_key is None else uuid5(NAMESPACE_OID, f"{self.id}\n{idempotency_key}")
-        for _ in range(ATTEMPTS):
+        attempts_left = ATTEMPTS
+        while True:
             interrupted = [] if is_rewound(source) else self._interrupted_results(source.record, new_messages)
             added_messages = [*self._first_messages(source), *interrupted, *new_messages]
             try:
@@ -172,6 +173,9 @@ class ConversationRecord:
             except ConversationErased:
                 raise
             except (VersionConflict, ConversationNotFound):  # another process has appended, or the conversation expired
+                attempts_left -= 1
+                if not attempts_left:
+                    raise
                 await asyncio.sleep(random.uniform(0, _MAX_PAUSE_SECONDS))  # noqa: S311 - only spreads retries
                 source = await self._synchronize()
                 continue
@@ -188,7 +192,6 @@ class ConversationRecord:
             self._note_calls(new_messages)
             self._warn_interrupted(interrupted)
             return len(source.record) - 1
-        raise VersionConflict(self.id, (await self.store.header(self.id)).version, self._version)
 
     async def _rewind(self, to: int | None, expected_version: int | None) -> ConversationHeader:
         """Hide the messages from a position on; all if it is None. The caller holds the lock."""

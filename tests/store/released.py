@@ -1,22 +1,26 @@
-"""Databases of released schema versions, which every later version must open.
+"""Databases of released schema versions, which every later version must open: also an encrypted one, and one on Redis.
 
 `python -m tests.store.released` writes those of the newest schema to the folder `databases`. Run it once for each new
 migration, and never change the files of an earlier one.
 """
 
 import asyncio
+import json
 import subprocess
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
+import redis
 
 from minutebook.store import NewDocument, open_store
 from minutebook.store.sqlite.connection import migrations
 from minutebook.testing.contract.samples import summary_fold, text_entries, turns
 
 FOLDER = Path(__file__).parent / "databases"
+KEY = bytes(range(32))
+"""The master key of the encrypted database."""
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LARGE = "large " * 2_000
 MINUTES = {
@@ -81,15 +85,67 @@ def restore_postgres(url, dump):
         db.execute("\n".join(line for line in lines if not line.startswith("\\")).encode())
 
 
+def restore_redis(url, dump):
+    """Write the keys of a dump with the prefix of the URL."""
+    server, prefix = url.split("?prefix=")
+    with redis.Redis.from_url(server) as client:
+        for key, value in json.loads(dump.read_text(encoding="utf-8")).items():
+            name = prefix + key
+            match value:
+                case ["string", text]:
+                    client.set(name, _bytes(text))
+                case ["list", items]:
+                    client.rpush(name, *map(_bytes, items))
+                case ["set", items]:
+                    client.sadd(name, *map(_bytes, items))
+                case ["hash", items]:
+                    client.hset(name, mapping={_bytes(field): _bytes(text) for field, text in items})
+                case ["zset", items]:
+                    client.zadd(name, {_bytes(member): score for member, score in items})
+
+
+def _dump_redis(url):
+    """The type and the content of each key. Bytes are written as the characters with the same numbers."""
+    keys = {}
+    with redis.Redis.from_url(url) as client:
+        for name in sorted(client.keys()):
+            kind = client.type(name).decode()
+            if kind == "string":
+                value = _text(client.get(name))
+            elif kind == "list":
+                value = list(map(_text, client.lrange(name, 0, -1)))
+            elif kind == "set":
+                value = sorted(map(_text, client.smembers(name)))
+            elif kind == "hash":
+                value = sorted([_text(field), _text(content)] for field, content in client.hgetall(name).items())
+            else:
+                value = [[_text(member), score] for member, score in client.zrange(name, 0, -1, withscores=True)]
+            keys[name.decode()] = [kind, value]
+    return json.dumps(keys, indent=0) + "\n"
+
+
+def _text(content):
+    return content.decode("latin-1")
+
+
+def _bytes(text):
+    return text.encode("latin-1")
+
+
 def write_databases():
     from tests.servers import Postgres
+    from tests.store.redis.servers import Server
 
     number = f"{migrations()[-1].number:04}"
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "chat.db"
-        asyncio.run(_write(f"sqlite:///{path}"))
-        (FOLDER / f"{number}.sqlite").write_bytes(path.read_bytes())
+        for name, key in (("sqlite", None), ("encrypted.sqlite", KEY)):
+            path = Path(folder) / name
+            asyncio.run(_write(f"sqlite:///{path}", key))
+            (FOLDER / f"{number}.{name}").write_bytes(path.read_bytes())
+        with Server(Path(folder) / "redis") as server:
+            asyncio.run(_write(server.url))
+            (FOLDER / f"{number}.redis.json").write_text(_dump_redis(server.url), encoding="utf-8")
     server = Postgres.make()
     try:
         asyncio.run(_write(server.url()))
@@ -101,8 +157,8 @@ def write_databases():
     (FOLDER / f"{number}.postgres.sql").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-async def _write(url):
-    async with open_store(url, clock=lambda: TIME) as store:
+async def _write(url, key=None):
+    async with open_store(url, clock=lambda: TIME, encryption_key=key) as store:
         await fill(store)
 
 

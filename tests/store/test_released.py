@@ -14,7 +14,8 @@ from minutebook.store.sql import migrations as sql_migrations
 from minutebook.store.sqlite.connection import migrations
 from minutebook.testing.contract.samples import expect_error, text_entries
 from tests.servers import require_postgres, shared
-from tests.store.released import FOLDER, TIME, contents, fill, restore_postgres
+from tests.store.redis.servers import new_url
+from tests.store.released import FOLDER, KEY, TIME, contents, fill, restore_postgres, restore_redis
 
 DATABASES = sorted(path.name for path in FOLDER.iterdir())
 RELEASED = [
@@ -45,8 +46,15 @@ def new_database():
 def restored(request, tmp_path):
     """The URL of a copy of a stored database."""
     name = request.param
+    if name.endswith(".redis.json"):
+        url = new_url()
+        restore_redis(url, FOLDER / name)
+        return url
     if name.endswith(".sqlite"):
         shutil.copy(FOLDER / name, tmp_path / "chat.db")
+        if name.endswith(".encrypted.sqlite"):
+            (tmp_path / "key").write_bytes(KEY)
+            return f"sqlite:///{tmp_path / 'chat.db'}?encryption_key_file={tmp_path / 'key'}"
         return f"sqlite:///{tmp_path / 'chat.db'}"
     conninfo = request.getfixturevalue("new_database")
     restore_postgres(conninfo, FOLDER / name)
@@ -76,7 +84,8 @@ def test_a_released_migration_of_the_job_queue_is_never_changed():
 def test_each_schema_version_has_stored_databases():
     numbers = [f"{migration.number:04}" for migration in migrations()]
 
-    assert sorted(f"{number}.{engine}" for number in numbers for engine in ("postgres.sql", "sqlite")) == DATABASES
+    engines = ("encrypted.sqlite", "postgres.sql", "redis.json", "sqlite")
+    assert sorted(f"{number}.{engine}" for number in numbers for engine in engines) == DATABASES
 
 
 @pytest.mark.parametrize("restored", DATABASES, indirect=True)
@@ -100,7 +109,7 @@ def test_a_stored_database_of_each_released_version_is_opened(restored):
     assert asyncio.run(scenario()) == asyncio.run(expected())
 
 
-@pytest.mark.parametrize("restored", DATABASES, indirect=True)
+@pytest.mark.parametrize("restored", [name for name in DATABASES if "redis" not in name], indirect=True)
 def test_a_modified_migration_is_refused_by_name(restored, monkeypatch):
     package = "minutebook.store.postgres" if restored.startswith("postgresql") else "minutebook.store.sqlite"
     first, *others = sql_migrations.load_migrations(package)

@@ -59,6 +59,12 @@ def test_a_name_without_a_scheme_is_a_file(name):
     assert (store.path, store.tenant) == (name, "acme")
 
 
+def test_a_file_name_with_options_is_no_file():
+    """Otherwise messages would be stored without encryption in a file of that name."""
+    with pytest.raises(InvalidSetting, match=r"a URL: sqlite:///chat\.db\?encryption_key_file=chat\.key"):
+        open_store("chat.db?encryption_key_file=chat.key")
+
+
 def test_a_path_is_a_file(tmp_path):
     store = open_store(tmp_path / "memory")
 

@@ -22,7 +22,7 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, Final, Self
 
-from minutebook.errors import InvalidSetting, MissingSetting
+from minutebook.errors import InvalidMessage, InvalidSetting, MissingSetting, require_type
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import CLEAR, REWIND, Fold
 from minutebook.record.message import Message
@@ -152,8 +152,16 @@ class ConversationStore(DocumentOperations, LeaseOperations):
             require_name("idempotency_key", idempotency_key)
         if labels is not None:
             require_labels(labels)
-        if expected_version is not None and expected_version < 0:
-            raise InvalidSetting("expected_version", expected_version, "0 or more")
+        if expected_version is not None:
+            require_type("expected_version", expected_version, int, "0 or more")
+            if expected_version < 0:
+                raise InvalidSetting("expected_version", expected_version, "0 or more")
+        for index, entry in enumerate(entries or ()):
+            if not isinstance(entry, ConversationEntry):
+                problem = (
+                    f"is of type {type(entry).__name__}; expected an entry, see minutebook.wire.new_entries(messages)"
+                )
+                raise InvalidMessage("", problem, index)
         if not entries and expected_version != 0:
             raise InvalidSetting("entries", [], "at least one entry, or expected_version=0 for an empty conversation")
         if release and lease is None:

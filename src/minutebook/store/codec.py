@@ -79,7 +79,7 @@ def pack(entry: ConversationEntry, index: int | None = None) -> tuple[Packed, Me
     if has_only_content and entry.role in _TEXT_ROLES and isinstance(entry.content, str):
         return _pack_text(entry, entry.content)
     for extras in (entry.extras, *(call.extras for call in entry.tool_calls or ())):
-        _require_text_keys(extras, index)
+        _require_json_structure(extras, index)
     message = entry_to_provider_message(entry)
     try:
         text, rest = _pieces(message, index, "strict")
@@ -159,7 +159,7 @@ def json_to_bytes(value: Any) -> bytes:
     Raises:
         InvalidMessage: it has a value that JSON cannot express.
     """
-    _require_text_keys(value, None)
+    _require_json_structure(value, None)
     try:
         return _json_text(value, None, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -259,19 +259,25 @@ def is_storable(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def _require_text_keys(value: Any, index: int | None) -> None:
+MAX_NESTING: Final = 200
+"""Maximum levels of lists and objects in each other. With more, reading could exceed Python's limit of recursion."""
+
+
+def _require_json_structure(value: Any, index: int | None, levels: int = MAX_NESTING) -> None:
     if type(value) in JSON_SCALARS:
         return
+    if not levels:
+        raise InvalidMessage("", f"cannot be stored as JSON: it has more than {MAX_NESTING} levels of nesting", index)
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise InvalidMessage(
                     "", f"cannot be stored as JSON: a key is of type {type(key).__name__}, not str", index
                 )
-            _require_text_keys(inner, index)
+            _require_json_structure(inner, index, levels - 1)
     elif isinstance(value, (list, tuple)):
         for inner in value:
-            _require_text_keys(inner, index)
+            _require_json_structure(inner, index, levels - 1)
 
 
 def fold_to_json(fold: Fold) -> dict[str, Any]:

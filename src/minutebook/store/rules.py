@@ -16,7 +16,14 @@ from hashlib import sha256
 from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
-from minutebook.errors import BrokenConversation, FoldConflict, InvalidSetting, MissingSetting, VersionConflict
+from minutebook.errors import (
+    BrokenConversation,
+    FoldConflict,
+    InvalidSetting,
+    MissingSetting,
+    VersionConflict,
+    require_type,
+)
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.finding import Finding, FindingKind
 from minutebook.record.fold import Fold
@@ -63,6 +70,7 @@ def with_labels(conversation: ConversationHeader, labels: Mapping[str, str | Non
 
 
 def require_limit(limit: int) -> int:
+    require_type("limit", limit, int, f"1 to {MAX_PAGE_ITEMS}")
     if not 1 <= limit <= MAX_PAGE_ITEMS:
         raise InvalidSetting("limit", limit, f"1 to {MAX_PAGE_ITEMS}")
     return limit
@@ -84,8 +92,10 @@ def require_part(last_turns: int | None, last_messages: int | None, since: int |
     if limit is not None and since is None:
         raise MissingSetting("since", "limit= needs it: pass since=0 to load from the start")
     for name, value in {**used_selectors, "limit": limit}.items():
-        if value is not None and value < 0:
-            raise InvalidSetting(name, value, "0 or more")
+        if value is not None:
+            require_type(name, value, int, "0 or more")
+            if value < 0:
+                raise InvalidSetting(name, value, "0 or more")
 
 
 def require_status(status: ConversationStatus | str) -> ConversationStatus:

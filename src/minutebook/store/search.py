@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from minutebook.errors import InvalidQuery, InvalidSetting, MissingSetting
+from minutebook.errors import InvalidQuery, InvalidSetting, MissingSetting, require_type
 from minutebook.record.entry import ConversationEntry
 from minutebook.record.fold import Fold
 from minutebook.record.message import Message, MessageRole, text_of
@@ -64,6 +64,7 @@ def parse_query(query: str) -> tuple[Alternative, ...]:
     Raises:
         InvalidQuery: it has no word, or a syntax that is not supported.
     """
+    require_type("query", query, str, f"text: {SYNTAX}")
     alternatives: list[Alternative] = []
     required: list[Term] = []
     excluded: list[Term] = []

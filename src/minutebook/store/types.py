@@ -343,10 +343,7 @@ def require_document(new: NewDocument) -> PackedDocument:
         raise InvalidSetting("expires_at", new.expires_at, "a time with a time zone, such as datetime.now(UTC)")
     if not isinstance(new.body, Mapping):
         raise InvalidMessage("document body", f"is of type {type(new.body).__name__}, not a JSON object")
-    try:
-        body = json_to_bytes(new.body)
-    except RecursionError as error:
-        raise InvalidMessage("document body", "cannot be stored as JSON: it is nested too deeply") from error
+    body = json_to_bytes(new.body)
     expires_at = None if new.expires_at is None else microseconds(new.expires_at)
     return PackedDocument(new.kind, new.id, body, expires_at, new.replace, _request_number(new))
 

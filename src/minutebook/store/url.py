@@ -114,7 +114,7 @@ def _without_option(url: str, name: str) -> tuple[str, str | None]:
 def _file_name(url: str | Path) -> str | None:
     """The file of a SQLite store, None for another store.
 
-    A name is rejected that is probably a URL without its colon, such as `postgres//host` or `memory`.
+    A name is rejected that is probably a URL without its colon, such as `postgres//host` or `memory`, or that has options.
     """
     if isinstance(url, Path):
         return str(url)
@@ -126,6 +126,8 @@ def _file_name(url: str | Path) -> str | None:
     before_slashes, slashes, _ = url.partition("//")
     if not url or "\0" in url or before_slashes in SCHEMES or (slashes and closest(before_slashes, SCHEMES)):
         raise _invalid(url, before_slashes)
+    if "?" in url:  # otherwise an option such as encryption_key_file would become a part of the name
+        raise InvalidSetting("store", url, f"a file name without '?'; with options, a URL: sqlite:///{url}")
     return url
 
 

@@ -16,6 +16,7 @@ from minutebook.errors import (
     StoreDamaged,
     StoreFull,
     StoreReadOnly,
+    StoreRejected,
     StoreUnavailable,
 )
 from minutebook.store import codec
@@ -455,6 +456,43 @@ def test_a_server_that_may_lose_acknowledged_writes_causes_a_warning(caplog, tmp
 def test_an_invalid_option_is_rejected(query):
     with pytest.raises(InvalidSetting):
         open_store(f"redis://localhost/0?{query}")
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("localhost/0?prefx=shop", "there is no option 'prefx'"),
+        ("me:secret@localhost/chats", "the database is not a number"),
+        ("me:secret@localhost:99999999/0", "the port or an option has an invalid value"),
+        ("me:sec/ret@localhost/0", "the database is not a number"),
+        ("localhost/0?socket_timeout=soon", "the port or an option has an invalid value"),
+    ],
+)
+def test_a_url_that_the_driver_refuses_or_ignores_is_rejected_without_quoting_it(address, problem):
+    with pytest.raises(InvalidSetting, match=problem) as raised:
+        open_store(f"redis://{address}")
+
+    assert "sec" not in str(raised.value)
+
+
+def test_options_of_the_driver_are_accepted():
+    assert (
+        open_store("rediss://localhost:6380/3?socket_timeout=5&protocol=3&ssl_cert_reqs=none&ttl=5").tenant == "default"
+    )
+
+
+def test_data_of_a_newer_version_is_refused():
+    url = new_url()
+
+    async def scenario():
+        async with open_store(url) as store:
+            await store.append("a", text_entries("1"))
+            await store.backend.set_setting("format", "2")
+        async with open_store(url) as store:
+            await store.load("a")
+
+    with pytest.raises(StoreRejected, match="has data of format 2, but this version supports 1; upgrade minutebook"):
+        asyncio.run(scenario())
 
 
 def test_an_id_claimed_by_a_process_that_died_can_be_claimed_again():

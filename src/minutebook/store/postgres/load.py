@@ -22,6 +22,8 @@ LOAD_PARAMETERS: Final = (*["int4"] * 4, "bool")
 _LOAD: Final = ServerFunction("load", "text", "text", "bytea", *LOAD_PARAMETERS)
 _ERASED, _HEADER, _PIN, _FOLD = range(4)
 """The kinds of the rows that are not entries."""
+_MAX_NUMBER: Final = 1 << 30
+"""More than a conversation has messages. The server adds two of these numbers, and the sum must fit into 31 bits."""
 _KIND_SHIFT, _ROLE_SHIFT, _ROLE_MASK, _POSITION_MASK = 40, 32, 0xFF, 0xFFFFFFFF
 
 
@@ -33,7 +35,8 @@ async def load_rows(db: AsyncConnection, tenant: str, query: LoadQuery) -> Seque
 
 def load_arguments(query: LoadQuery) -> tuple[int | None, ...]:
     """The arguments of `minutebook.load` that select the part of the conversation."""
-    return query.last_turns, query.last_messages, query.since, query.limit, query.folded
+    numbers = (query.last_turns, query.last_messages, query.since, query.limit)
+    return *(number if number is None else min(number, _MAX_NUMBER) for number in numbers), query.folded
 
 
 def loaded_conversation(rows: Sequence[Sequence[bytes]], query: LoadQuery) -> tuple[int, LoadedConversation]:

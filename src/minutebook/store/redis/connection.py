@@ -38,6 +38,8 @@ CONNECT_SECONDS: Final = 5
 RESPONSE_SECONDS: Final = 30
 MAX_CACHED: Final = 50_000
 """Maximum number of conversations in the caches of an engine."""
+FORMAT: Final = "1"
+"""The version of the keys and of what they contain. A later one is recorded in the settings as `format`; the first is not."""
 _LOG: Final = logging.getLogger("minutebook.store")
 _SCRIPTS_WITHOUT_COMMON: Final = {
     "acquire_lease",
@@ -110,7 +112,7 @@ def parse_url(url: str) -> RedisAddress:
     """Split a store URL into the driver's URL and the options `ttl` and `prefix`.
 
     Raises:
-        InvalidSetting: an option is invalid.
+        InvalidSetting: an option, the port or the number of the database is invalid.
     """
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
@@ -121,13 +123,34 @@ def parse_url(url: str) -> RedisAddress:
         )
     if set(prefix) & {"{", "}"}:
         raise InvalidSetting("prefix", prefix, "text without braces")
+    driver_url = parts._replace(query=urlencode(query)).geturl()
+    _require_driver_options(driver_url)
     server = parts.hostname or parts.path or "localhost"
     name = (
         f"{parts.scheme}://{server}" + (f":{parts.port}" if parts.port else "") + (parts.path if parts.hostname else "")
     )
-    return RedisAddress(
-        parts._replace(query=urlencode(query)).geturl(), name, None if ttl is None else int(ttl) * 1000, prefix
-    )
+    return RedisAddress(driver_url, name, None if ttl is None else int(ttl) * 1000, prefix)
+
+
+def _require_driver_options(url: str) -> None:
+    """Raise `InvalidSetting` for what the driver would refuse at the first command, or ignore.
+
+    The error does not quote a value: it may be a part of the password.
+    """
+    parts = urlsplit(url)
+    database = parts.path.strip("/")
+    problem = "the database is not a number" if database and not database.isdecimal() else ""
+    try:
+        _client(url).connection_pool.make_connection()  # type: ignore[no-untyped-call]  # does not connect
+    except TypeError as error:
+        problem = f"there is no option {str(error).rpartition(' ')[2]}"
+    except (ValueError, AttributeError, exceptions.RedisError):
+        problem = problem or "the port or an option has an invalid value"
+    if problem:
+        expected = (
+            f"a Redis URL: {parts.scheme}://user:password@host:6379/0, with options such as ttl and prefix; {problem}"
+        )
+        raise InvalidSetting("store", f"{parts.scheme}://…", expected)
 
 
 @dataclass
@@ -143,7 +166,7 @@ class RedisEngine:
     """Whether acknowledged writes are on the server's disk; None if the server does not say."""
     key_ids: Sequence[str] = ()
     """The master keys of encrypted conversations, the current one first."""
-    _is_encryption_checked: bool = False
+    _are_settings_checked: bool = False
     _locks: "WeakValueDictionary[tuple[str, str], asyncio.Lock]" = field(default_factory=WeakValueDictionary)
     _loop: LoopThread = field(init=False)
     _client: "Redis | None" = None
@@ -158,25 +181,32 @@ class RedisEngine:
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with map_errors(self.address.name):
-            if not self._is_encryption_checked:
-                await self._check_encryption()
-                self._is_encryption_checked = True
+            if not self._are_settings_checked:
+                await self._check_settings()
+                self._are_settings_checked = True
             return await work()
 
-    async def _check_encryption(self) -> None:
+    async def _check_settings(self) -> None:
         """Compare the recorded master key with `key_ids`; if there are no conversations, record the current one.
 
         Raises:
+            StoreRejected: the data is of a newer version.
             MissingKey: the conversations are encrypted, and no key was given.
             WrongKey: they are encrypted with another key.
             InvalidSetting: a key was given, and there are conversations that are not encrypted.
         """
-        recorded_id = await self._read_key_id()
+        settings = await self._read_settings()
+        data_format = settings.get("format", FORMAT)
+        if data_format != FORMAT:
+            problem = f"has data of format {data_format}, but this version supports {FORMAT}; upgrade minutebook"
+            raise StoreRejected(self.address.name, problem)
+        recorded_id = settings.get(marker.SETTING)
         is_new = recorded_id is None and bool(self.key_ids) and not await self._has_conversations()
         new_id = marker.value_to_record(self.address.name, recorded_id, self.key_ids, is_new=is_new)
         if new_id is not None:
             await self.send(self.client.hsetnx(self.settings_key, marker.SETTING, new_id))
-            marker.value_to_record(self.address.name, await self._read_key_id(), self.key_ids, is_new=False)
+            recorded_id = (await self._read_settings()).get(marker.SETTING)
+            marker.value_to_record(self.address.name, recorded_id, self.key_ids, is_new=False)
 
     async def _has_conversations(self) -> bool:
         """Whether any tenant has a conversation. Reads the names of all keys if there is none."""
@@ -186,9 +216,11 @@ class RedisEngine:
             if keys or not cursor:
                 return bool(keys)
 
-    async def _read_key_id(self) -> str | None:
-        value: bytes | None = await self.send(self.client.hget(self.settings_key, marker.SETTING))
-        return None if value is None else value.decode()
+    async def _read_settings(self) -> dict[str, str]:
+        return {
+            _text(name): _text(value)
+            for name, value in (await self.send(self.client.hgetall(self.settings_key))).items()
+        }
 
     @property
     def settings_key(self) -> str:
@@ -281,15 +313,12 @@ class RedisEngine:
 
 
 def _client(url: str) -> "Redis":
-    try:
-        return Redis.from_url(
-            url,
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=RESPONSE_SECONDS,
-        )
-    except ValueError as error:
-        raise InvalidSetting("store", urlsplit(url).scheme + "://…", f"a valid Redis URL ({error})") from error
+    return Redis.from_url(
+        url,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=CONNECT_SECONDS,
+        socket_timeout=RESPONSE_SECONDS,
+    )
 
 
 @cache

@@ -189,6 +189,8 @@ class AppendContract:
         for odd in (b"bytes", float("nan"), float("inf"), {1: "a key"}, {"a", "set"}):
             wrong = entries_of([{"role": "user", "content": "x", "odd": {"inside": odd}}])
             await expect_error(InvalidMessage, store.append("a", [*text_entries("fine"), *wrong]))
+        for message in ({"role": "user", "content": "no entry"}, "text", None):
+            await expect_error(InvalidMessage, store.append("a", [*text_entries("fine"), message]))  # type: ignore[list-item]
         await expect_error(ConversationNotFound, store.header("a"))
 
     @scenario

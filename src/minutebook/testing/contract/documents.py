@@ -280,6 +280,25 @@ class DocumentContract:
         await expect_error(DocumentNotFound, store.document("k", "wrong"))
 
     @scenario
+    async def test_a_body_that_may_be_stored_can_be_read(self, store: ConversationStore) -> None:
+        """Python's limit of recursion must not decide, because it depends on the caller."""
+
+        def nested(levels: int) -> dict[str, object]:
+            body: dict[str, object] = {}
+            for _ in range(levels - 1):
+                body = {"inside": body}
+            return body
+
+        await store.append("a", text_entries("1"))
+        await store.put_document("a", NewDocument("k", "deep", nested(100)))
+        for levels in (400, 5_000):
+            too_deep = NewDocument("k", "too deep", nested(levels))
+            await expect_error(InvalidMessage, store.put_document("a", too_deep))
+            await expect_error(InvalidMessage, store.append("a", text_entries("2"), documents=[too_deep]))
+
+        assert [document.body for document in (await store.documents("a", "k")).items] == [nested(100)]
+
+    @scenario
     async def test_kinds_and_ids_are_names(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("1"))
         names = ["a", "A", "a ", "a:b", "b:a", "%", "日本", "🙂" * 128]

@@ -1,5 +1,7 @@
 """Tests of load: whole turns, whole exchanges, and only the part that a view needs."""
 
+import sys
+
 from minutebook.errors import ConversationNotFound, InvalidSetting, MissingSetting
 from minutebook.history.view import view_of
 from minutebook.record.entry import ConversationEntry
@@ -46,6 +48,16 @@ class LoadContract:
         assert seen == entries
         assert (await store.load("a", since=99)).entries == ()
         assert (await store.load("a", since=13)).entries == tuple(entries[13:])
+
+    @scenario
+    async def test_a_number_greater_than_the_length_selects_everything(self, store: ConversationStore) -> None:
+        await store.append("a", turns(1))
+
+        for number in (99, 2**31 - 1, 2**31, sys.maxsize, 10**30):
+            assert len((await store.load("a", last_turns=number)).entries) == 5
+            assert len((await store.load("a", last_messages=number)).entries) == 5
+            assert len((await store.load("a", since=1, limit=number)).entries) == 4
+            assert (await store.load("a", since=number, limit=number)).entries == ()
 
     @scenario
     async def test_only_one_part_can_be_selected(self, store: ConversationStore) -> None:

@@ -67,6 +67,7 @@ def test_knows_which_failures_are_retryable(status, code, headers, retryable):
         ({"retry-after": "Thu, 01 Jan 2026 12:00:30 GMT"}, 30.0),
         ({"retry-after": "Thu, 01 Jan 2026 11:00:00 GMT"}, 0.0),
         ({"retry-after": "soon"}, None),
+        ({"retry-after": f"Thu, 01 Jan {'9' * 30} 12:00:30 GMT"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "-3"}, None),
     ],

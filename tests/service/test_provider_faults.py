@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from minutebook.agent.retry import MAX_REASON_CHARACTERS
 from tests.service.serving import served
 
 
@@ -60,12 +61,16 @@ FAULTS = {
     "a refusal as a text": (400, b'{"error": "No such model."}', None),
     "a refusal as a detail": (400, b'{"detail": "No such model."}', None),
     "a refusal as a list": (422, b'{"detail": [{"loc": ["body"], "msg": "No such model."}]}', None),
+    "a number of many digits": (400, json.dumps({"error": f"The context window is {'9' * 5_000}."}).encode(), None),
+    "a long refusal": (400, json.dumps({"error": {"message": "No good. " * 30_000}}).encode(), None),
     "a numeric code": (400, json.dumps({"error": {**REASON["error"], "code": 1234}}).encode(), None),
     "an unprocessable request": (422, json.dumps(REASON).encode(), None),
     "a rate limit": (429, json.dumps(REASON).encode(), None),
 }
 RETRIED = {"nothing", "no choices", "an HTML error", "an unavailable provider", "a rate limit"}
 """Faults after which an agent repeats its request, with pauses."""
+LATER = {"no choices"}
+"""Faults of a stream whose first event is valid."""
 OWN_STATUSES = {400, 422, 429}
 """Statuses of the provider that the client gets."""
 
@@ -197,9 +202,10 @@ def test_a_fault_of_the_provider_is_reported_as_one(here, endpoint, stream):
                 continue
             conversation = f"{number}-{endpoint.replace(', ', '-')}-{stream}" if recorded else None
             answer = send(http, fault, stream, conversation)
-            is_in_stream = answer.headers["content-type"].startswith("text/event-stream")
             expected = status if status in OWN_STATUSES else 502
-            if answer.status_code != expected and not (is_in_stream and stream):
+            # A slow machine opens a stream before the provider has answered.
+            may_be_in_stream = stream and (endpoint == "threads" or fault in LATER or answer.text.startswith(": ping"))
+            if answer.status_code != expected and not (answer.status_code == 200 and may_be_in_stream):
                 problems.append((fault, answer.status_code, answer.text[:200]))
             elif error_of(answer) is None:
                 problems.append((fault, "no error", answer.text[:200]))
@@ -234,6 +240,15 @@ def test_the_text_of_a_provider_without_error_fields_reaches_the_client(here, en
     with here.http() as http:
         answer = send(http, fault, False, None)
     assert (answer.status_code, answer.json()["error"]["message"]) == (FAULTS[fault][0], "No such model.")
+
+
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS][:4])
+def test_a_long_text_of_the_provider_is_cut(here, endpoint):
+    with here.http() as http:
+        answer = ENDPOINTS[endpoint][0](http, "a long refusal", False, None)
+
+    assert answer.status_code == 400
+    assert len(answer.json()["error"]["message"]) <= MAX_REASON_CHARACTERS
 
 
 @pytest.mark.parametrize("endpoint", [*ENDPOINTS][:4])

@@ -1,12 +1,15 @@
 """Clients that wait: for the first event, for another answer, and not at all."""
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from minutebook.service.runs import OPEN_SECONDS
-from minutebook.testing import ScriptedModel, fail, say, slow
+from minutebook.service.app import build_service, create_app, run_service
+from minutebook.service.config.loader import ConfigHolder
+from minutebook.service.runs import MAX_UNREAD_BYTES, OPEN_SECONDS, Run
+from minutebook.testing import LoopbackProvider, ScriptedModel, fail, say, slow
 from tests.service.serving import served
 from tests.service.talking import Gate
 
@@ -116,6 +119,54 @@ def test_an_unrecorded_answer_stops_with_its_client(name):
         while here.service.runs.active:
             here.http().get("/healthz")
         gate.open()
+
+
+@pytest.mark.parametrize("name", ["chat", "responses"])
+def test_an_unrecorded_answer_waits_for_a_client_that_does_not_read(name, monkeypatch):
+    path, body = REQUESTS[name]
+    content = json.dumps({**body, **({"store": False} if name == "responses" else {})}).encode()
+    text = f"{'x' * 10_000} " * 200
+    received = 0
+
+    async def main(app):
+        nonlocal received
+        is_waiting, is_reading, wait_for_reader = asyncio.Event(), asyncio.Event(), Run.wait_for_reader
+        requests = asyncio.Queue()
+        requests.put_nowait({"type": "http.request", "body": content, "more_body": False})
+
+        async def observe(run):
+            if sum(map(len, run.events)) > MAX_UNREAD_BYTES:
+                is_waiting.set()
+            await wait_for_reader(run)
+
+        async def send(message):
+            nonlocal received
+            received += len(message.get("body", b""))
+            if message.get("body"):
+                await is_reading.wait()
+
+        monkeypatch.setattr(Run, "wait_for_reader", observe)
+        headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
+        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
+        answer = asyncio.create_task(app({**scope, "query_string": b"", "root_path": ""}, requests.get, send))
+        async with asyncio.timeout(60):
+            await is_waiting.wait()
+        behind = received
+        is_reading.set()
+        await answer
+        return behind
+
+    with LoopbackProvider(ScriptedModel(text)) as provider:
+        variables = {"MINUTEBOOK_DB": "memory:", "MINUTEBOOK_UPSTREAM_URL": provider.base_url}
+        service = build_service(ConfigHolder(None, environment=variables))
+
+        async def run():
+            async with run_service(service):
+                return await main(create_app(service))
+
+        behind = asyncio.run(run())
+    assert behind < MAX_UNREAD_BYTES
+    assert received > len(text)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/threads/{thread}/messages"])

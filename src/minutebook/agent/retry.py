@@ -27,7 +27,9 @@ _OVERFLOW_TEXT: Final = re.compile(
 """Error texts for a prompt longer than the context window; few providers send a code for it."""
 _OVERFLOW_ATTEMPTS: Final = 3
 """Maximum attempts of one model call, each with a shorter view."""
-_NUMBER: Final = re.compile(r"\d[\d,]{2,}")
+_NUMBER: Final = re.compile(r"\d[\d,]{2,15}")
+MAX_REASON_CHARACTERS: Final = 10_000
+"""Maximum length of a provider's error text. Some providers quote the whole request."""
 
 
 def error_from_status(
@@ -54,7 +56,8 @@ def error_reason(body: object, default: str = "no reason given", *, code_key: st
     """The message and the code in the body of an error response; `default` is the message if the body has none."""
     error = body.get("error", body) if isinstance(body, Mapping) else None
     message, code = (error.get("message"), error.get(code_key)) if isinstance(error, Mapping) else (None, None)
-    return message if isinstance(message, str) else default, code if isinstance(code, str) else None
+    problem = message if isinstance(message, str) else default
+    return problem[:MAX_REASON_CHARACTERS], code if isinstance(code, str) else None
 
 
 def error_from_transport(provider: str, error: Exception) -> ProviderFailed:
@@ -73,7 +76,7 @@ def retry_after(headers: Mapping[str, str], *, clock: Callable[[], datetime] = n
             return seconds
     try:
         date = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
+    except (ValueError, OverflowError):  # a year of many digits overflows
         return None
     return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - clock()).total_seconds())
 

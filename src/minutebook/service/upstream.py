@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from minutebook.agent.messages import ModelRequest, OnDelta
 from minutebook.agent.providers.client import ClientOptions
 from minutebook.agent.providers.openai import CompletionAccumulator, OpenAIAdapter
-from minutebook.agent.retry import error_from_status, error_from_transport, error_reason
+from minutebook.agent.retry import MAX_REASON_CHARACTERS, error_from_status, error_from_transport, error_reason
 from minutebook.conversation.record_cache import compute
 from minutebook.errors import ContextOverflow, ProviderFailed, ProviderRefused, RequestRefused
 from minutebook.service.http.json_codec import INLINE_BYTES, is_deeper, json_bytes
@@ -82,7 +82,7 @@ class Upstream:
         with _transport_errors():
             async with await self._post(body, authorization) as response:
                 content = await self._read(response)
-        _require_success(response, content, has_own_key=authorization is not None)
+        await _require_success(response, content, has_own_key=authorization is not None)
         completion = await compute(_parse_completion, content, is_large=len(content) > INLINE_BYTES)
         if not completion.get("choices"):
             raise ProviderFailed(PROVIDER, 200, "the answer has no choices")
@@ -103,7 +103,7 @@ class Upstream:
             if response.status >= 300:
                 with _transport_errors():
                     content = await self._read(response)
-                _require_success(response, content, has_own_key=authorization is not None)
+                await _require_success(response, content, has_own_key=authorization is not None)
             yield _event_data(response, self.max_answer_bytes)
         finally:
             response.close() if not response.content.is_eof() else response.release()
@@ -134,7 +134,7 @@ class Upstream:
             )
             async with request as response:
                 content = await self._read(response)
-        _require_success(response, content, has_own_key=authorization is not None)
+        await _require_success(response, content, has_own_key=authorization is not None)
         return _json_object(content)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -248,14 +248,14 @@ def _require_size(size: int, max_bytes: int) -> None:
         raise ProviderFailed(PROVIDER, 200, f"the answer has more than {max_bytes} bytes")
 
 
-def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_own_key: bool) -> None:
+async def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_own_key: bool) -> None:
     """Raise the provider's error. A rejected key is the client's error only if the client sent it."""
     status = response.status
     if 200 <= status < 300:
         return
     if status < 400:
         raise ProviderFailed(PROVIDER, status, "the provider redirects requests; check upstream.url")
-    fields = _error_fields(_json_value(content))
+    fields = await compute(_error_fields, content, is_large=len(content) > INLINE_BYTES)
     problem, code = error_reason(fields)
     headers = {name.lower(): value for name, value in response.headers.items()}
     error = error_from_status(PROVIDER, status, problem, code=code, headers=headers)
@@ -272,16 +272,18 @@ def _require_success(response: aiohttp.ClientResponse, content: bytes, *, has_ow
     )
 
 
-def _error_fields(body: Any) -> dict[str, Any]:
+def _error_fields(content: bytes) -> dict[str, Any]:
     """The fields of an error response. Some servers send only a text, as `error`, `detail` or `msg`, or a list of errors."""
+    body = _json_value(content)
     for name in ("error", "detail", "msg"):
         if isinstance(body, list) and body:
             body = body[0]
         if isinstance(body, dict) and "message" not in body:
             body = body.get(name, body)
     if isinstance(body, str):
-        return {"message": body}
-    return body if isinstance(body, dict) else {}
+        body = {"message": body}
+    fields = body.items() if isinstance(body, dict) else ()
+    return {key: value[:MAX_REASON_CHARACTERS] if isinstance(value, str) else value for key, value in fields}
 
 
 def _json_value(content: bytes) -> Any:

@@ -174,6 +174,21 @@ def test_an_answer_that_is_edited_after_an_omitted_tool_exchange_forks_after_the
     assert (match.decision, match.shared) == ("forked", 5)
 
 
+@pytest.mark.parametrize("end", [(), (assistant("2"),)])
+def test_other_calls_replace_the_tool_exchange(end):
+    start = [user("one"), assistant("1"), user("two")]
+    sent = [*start, assistant(None, "b"), result("b"), assistant("2"), user("three")]
+    match = match_history(sent, [*start, assistant(None, "a"), result("a"), *end])
+    assert (match.decision, match.shared, match.new_messages) == ("forked", 3, tuple(sent[3:]))
+
+
+def test_a_client_may_omit_the_first_of_two_tool_exchanges():
+    sent = [user("one"), assistant(None, "b"), result("b")]
+    record = [user("one"), assistant(None, "a"), result("a"), assistant(None, "b")]
+    match = match_history(sent, record)
+    assert (match.decision, match.new_messages) == ("appended", (result("b"),))
+
+
 def test_a_client_that_regenerates_an_answer_with_tools_forks_before_the_exchange():
     match = match_history(FINAL_TEXTS[:3], RECORD)
     assert (match.decision, match.shared, match.new_messages) == ("forked", 3, ())

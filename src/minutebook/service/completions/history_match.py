@@ -112,17 +112,23 @@ def _shared_prefix(sent: Sequence[Message], record: Sequence[Message], trimmed: 
     return _SharedPrefix(index, sent_count, resent)
 
 
-def _skip_omitted(message: Message, record: Sequence[Message], index: int, trimmed: Collection[str]) -> int:
-    """The index of the next message of the record that the client cannot have omitted, given the message it sent."""
+def _skip_omitted(message: Message, record: Sequence[Message], start: int, trimmed: Collection[str]) -> int:
+    """The index of the next message of the record that the client cannot have omitted, given the message it sent.
+
+    If the client sent calls that the record does not have, it has replaced those at `start` and omitted none.
+    """
     sent_ids = {*call_ids(message), result_id(message) if role_of(message) == "tool" else None}
+    index = start
     while index < len(record):
         stored = record[index]
         is_result = role_of(stored) == "tool"
         stored_ids = {result_id(stored)} if is_result else set(call_ids(stored))
-        if not stored_ids or stored_ids & sent_ids or is_same(stored, message, trimmed):
+        if stored_ids & sent_ids or is_same(stored, message, trimmed):
             return index
+        if not stored_ids:
+            break
         index += 1
-    return index
+    return start if call_ids(message) else index
 
 
 def _has_open_calls(messages: Sequence[Message]) -> bool:

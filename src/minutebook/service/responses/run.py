@@ -272,8 +272,8 @@ class ResponseJob(ConversationJob):
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         reader = DeltaReader()
         async with self.service.upstream.stream(body, authorization=self.authorization) as upstream_events:
-            self._send_start(events)
             async for _, chunk in parse_chunks(upstream_events):
+                self._send_start(events)  # not earlier: without a valid chunk, the client gets an HTTP error
                 had_pieces = bool(events.pieces)
                 completion.add_chunk(chunk)
                 for choice in chunk.get("choices") or ():
@@ -282,6 +282,8 @@ class ResponseJob(ConversationJob):
                             self._send(events.add(piece))
                 if events.pieces and not had_pieces:
                     self.note_first_token()
+                if self.request.store is False:  # a disconnect cancels the run
+                    await self.run.wait_for_reader()
         completion.require_answer()
         for piece in reader.incomplete_pieces():
             self._send(events.add(piece))
@@ -380,7 +382,7 @@ class ResponseJob(ConversationJob):
         return NewDocument(RUN_KIND, self.run.id, {**self._body, **fields}, replace=True)
 
     def _send_start(self, events: ResponseEvents) -> None:
-        if not self.run.events:  # an earlier attempt may have sent it before a context overflow
+        if not self.run.events:
             self._send(events.start(response_object(self.run.id, self._body, "in_progress", [])))
 
     def _send(self, events: Iterable[bytes]) -> None:

@@ -156,8 +156,9 @@ def test_a_budget_that_no_request_exceeds_is_reported(chat: Path, sessions: Path
     assert "set a lower --max-tokens" not in above.output
 
 
-def test_a_file_of_a_folder_that_cannot_be_read_is_skipped(chat: Path) -> None:
-    (chat.parent / "other.json").write_text('{"no": "conversation"}')
+@pytest.mark.parametrize("content", ['{"no": "conversation"}', ""])
+def test_a_file_of_a_folder_that_cannot_be_read_is_skipped(chat: Path, content: str) -> None:
+    (chat.parent / "other.json").write_text(content)
 
     result = lab(chat.parent, "--policy", "token_budget", "--jobs", "1")
 

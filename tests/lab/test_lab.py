@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import corpus
-from minutebook import Message, TokenBudgetManager
+from minutebook import Message, SlidingWindowManager, TokenBudgetManager
 from minutebook.errors import PromptEvaluationError, UnreadableInput
 from minutebook.lab import (
     FULL,
@@ -63,6 +64,10 @@ class WithoutResults:
 
     def curate(self, messages: Sequence[Message], *, session: Any) -> list[Message]:
         return [{**message, "content": "[cleared]"} if message["role"] == "tool" else message for message in messages]
+
+
+def _window(size: int, _budget: int) -> SlidingWindowManager:
+    return SlidingWindowManager(size)
 
 
 def test_the_model_was_called_where_an_answer_follows_a_request_or_all_results() -> None:
@@ -206,34 +211,61 @@ def test_one_policy_is_compared_with_the_full_history() -> None:
 
 def test_finished_sessions_are_not_replayed_again(tmp_path: Path) -> None:
     file = tmp_path / "progress.jsonl"
-    first = evaluate("token_budget", [session()], jobs=1, progress_file=file)
 
-    class Broken:
-        def curate(self, messages: Sequence[Message], *, session: Any) -> list[Message]:
-            raise AssertionError("replayed again")
+    class Unchanged:
+        is_broken = False
 
-    again = evaluate({"token_budget": Broken()}, [session()], jobs=1, progress_file=file)
+        def curate(self, messages: Sequence[Message], *, session: Any) -> Sequence[Message]:
+            assert not self.is_broken, "replayed again"
+            return messages
+
+    first = evaluate({"mine": Unchanged()}, [session()], jobs=1, progress_file=file)
+    Unchanged.is_broken = True
+
+    again = evaluate({"mine": Unchanged()}, [session()], jobs=1, progress_file=file)
     assert again.results[1].outcomes == first.results[1].outcomes
     with pytest.raises(PromptEvaluationError, match="replayed again") as caught:
-        evaluate({"token_budget": Broken()}, [session(MESSAGES[:5])], jobs=1, progress_file=file)
-    assert caught.value.__notes__ == ["policy token_budget, session by hand"]
+        evaluate({"mine": Unchanged()}, [session(MESSAGES[:5])], jobs=1, progress_file=file)
+    assert caught.value.__notes__ == ["policy mine, session by hand"]
 
 
-def test_a_line_that_was_not_written_completely_is_replayed_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("sliding_window:6", "sliding_window:2"),
+        (SlidingWindowManager(6), SlidingWindowManager(2)),
+        (partial(_window, 6), partial(_window, 2)),
+    ],
+)
+def test_other_settings_under_the_same_name_are_replayed(before: Any, after: Any, tmp_path: Path) -> None:
+    file = tmp_path / "progress.jsonl"
+    evaluate({"mine": before}, [session()], jobs=1, progress_file=file)
+
+    report = evaluate({"mine": after}, [session()], jobs=1, progress_file=file)
+
+    assert report.results[1].measure("cost") != 1.0
+
+
+def test_a_run_that_was_killed_while_it_wrote_is_continued_more_than_once(tmp_path: Path) -> None:
     file = tmp_path / "progress.jsonl"
     evaluate("token_budget", [session()], jobs=1, progress_file=file)
-    file.write_text(file.read_text()[:-20])
+    complete = file.read_text()
+    for length in (len(complete) - 20, len(complete) - 1, 3):
+        file.write_text(complete + complete[:length])
 
-    assert evaluate("token_budget", [session()], jobs=1, progress_file=file).sessions == 1
+        assert evaluate("token_budget", [session(), session(MESSAGES[:5])], jobs=1, progress_file=file).sessions == 2
+        assert evaluate("token_budget", [session()], jobs=1, progress_file=file).sessions == 1
+        assert file.read_text().startswith(complete + '{"key": "')
 
 
-def test_another_file_is_not_taken_for_a_file_of_progress(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["buy milk\n", "buy milk"])
+def test_another_file_is_not_taken_for_a_file_of_progress(content: str, tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
-    file.write_text("buy milk\n")
+    file.write_text(content)
 
     with pytest.raises(UnreadableInput, match="another file"):
         evaluate("token_budget", [session()], jobs=1, progress_file=file)
-    assert file.read_text() == "buy milk\n"
+    assert file.read_text() == content
 
 
 def test_the_same_figures_with_one_process_and_with_two() -> None:

@@ -1,5 +1,6 @@
 """Policies as the lab takes them: names with settings, managers, functions, configurations and Python files."""
 
+import re
 import runpy
 import traceback
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ BUDGET_POLICY: Final = "token_budget"
 """The recommended policy."""
 BUDGET_POLICIES: Final = (BUDGET_POLICY, f"{BUDGET_POLICY}:preset=economy", f"{BUDGET_POLICY}:preset=quality")
 """The recommended policy with each preset."""
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+"""Part of the `repr` of an object that differs in every process."""
 FILE_OBJECT: Final = "POLICIES"
 """The name that a Python file with policies defines, unless `FILE.py:NAME` names another."""
 
@@ -87,13 +90,16 @@ def _configured_policy(config: PolicySettings, name: str, budget: int) -> Policy
 
 
 def definition_of(make: MakeManager | None) -> str:
-    """What a policy of a file does, besides its name: the text of the Python file, or the configuration."""
+    """What a policy does, besides its name: the text of its Python file, its configuration, or its settings.
+
+    The code of a function is not part of it.
+    """
     if isinstance(make, partial) and make.func is _file_manager:
         return Path(_path_and_name(make.args[0])[0]).read_text(encoding="utf-8")
     if isinstance(make, partial) and make.func is _configured_policy:
         config, name = make.args
         return repr((config.policies[name], config.conversation))
-    return ""
+    return _ADDRESS.sub("", repr(make))
 
 
 def _model(budget: int) -> ModelInfo:

@@ -5,7 +5,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Final, Self
 
 from minutebook import __version__
 from minutebook.errors import UnreadableInput
@@ -13,8 +13,15 @@ from minutebook.lab.outcome import SessionOutcome
 from minutebook.lab.sessions import RecordedSession
 
 
+_START: Final = b'{"key": "'
+"""How every line begins."""
+_FOREIGN: Final = "is not a file that `minutebook lab` wrote; name another file with --resume"
+
+
 class ProgressFile:
     """Outcomes by session. A line is used again only for the same session, policies, budget, prices and version.
+
+    An incomplete last line, of a run that was killed, is removed.
 
     Without a path, nothing is stored.
 
@@ -26,11 +33,16 @@ class ProgressFile:
         self._path = None if path is None else Path(path)
         self._settings = repr((__version__, settings))
         self._outcomes: dict[str, dict[str, SessionOutcome]] = {}
-        if self._path is not None and self._path.exists():
-            for number, line in enumerate(self._path.read_bytes().splitlines(keepends=True), 1):
-                if line.endswith(b"\n"):  # the last line may be incomplete
-                    self._read(line, number)
-        self._file = None if self._path is None else self._path.open("a", encoding="utf-8")
+        self._file: IO[bytes] | None = None
+        if self._path is not None:
+            lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+            incomplete = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+            for number, line in enumerate(lines, 1):
+                self._read(line, number)
+            if not incomplete.startswith(_START[: len(incomplete)]):
+                raise UnreadableInput(str(self._path), _FOREIGN, len(lines) + 1)
+            self._file = self._path.open("ab")
+            self._file.truncate(self._file.tell() - len(incomplete))
 
     def _read(self, line: bytes, number: int) -> None:
         try:
@@ -38,8 +50,7 @@ class ProgressFile:
             outcomes = {name: SessionOutcome.from_json(value) for name, value in row["outcomes"].items()}
             self._outcomes[row["key"]] = outcomes
         except (ValueError, KeyError, TypeError, AttributeError):
-            problem = "is not a file that `minutebook lab` wrote; name another file with --resume"
-            raise UnreadableInput(str(self._path), problem, number) from None
+            raise UnreadableInput(str(self._path), _FOREIGN, number) from None
 
     def get(self, session: RecordedSession) -> dict[str, SessionOutcome] | None:
         return self._outcomes.get(self._key(session)) if self._outcomes else None
@@ -48,7 +59,7 @@ class ProgressFile:
         """Store the outcomes of a session, and return them."""
         if self._file is not None:
             values = {name: outcome.to_json() for name, outcome in outcomes.items()}
-            self._file.write(json.dumps({"key": self._key(session), "outcomes": values}) + "\n")
+            self._file.write(json.dumps({"key": self._key(session), "outcomes": values}).encode() + b"\n")
             self._file.flush()
         return outcomes
 

@@ -201,8 +201,9 @@ def evaluate(
     function that takes the budget and returns a manager. `billing` is by default that of each session's model.
 
     There are as many processes as cores (`jobs`). A policy that cannot be pickled, such as a lambda, needs `jobs=1`.
-    Finished sessions are stored in `progress_file`, if it is set, and not replayed again. An outcome has at most `max_misses`
-    missed lines as text. `advance` is called after each session.
+    Finished sessions are stored in `progress_file`, if it is set, and not replayed again while the policies have the same names
+    and settings; the code of a function is not compared. An outcome has at most `max_misses` missed lines as text. `advance`
+    is called after each session.
 
     Raises:
         InvalidSetting: a policy or one of its settings is unknown.

@@ -123,7 +123,7 @@ class RecordedSession:
 
 
 def load_sessions(
-    paths: Iterable[str | Path],
+    paths: str | Path | Iterable[str | Path],
     *,
     min_messages: int = 0,
     model: str | None = None,
@@ -134,7 +134,7 @@ def load_sessions(
     skipped: list[UnreadableInput] | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Iterator[RecordedSession]:
-    """The sessions of files, folders and minutebook databases (a SQLite file or a URL), one at a time.
+    """The sessions of a file, a folder or a minutebook database (a SQLite file or a URL), or of several, one at a time.
 
     Files are in any format that `minutebook formats` lists; `format` names theirs if it is not detected. `model` replaces
     the model that a recording names; `models` is your own table of models. If `skipped` is given, a file in a
@@ -144,7 +144,7 @@ def load_sessions(
     Raises, while iterating:
         UnreadableInput: a file is in no known format.
     """
-    for path in paths:
+    for path in [paths] if isinstance(paths, (str, Path)) else paths:
         for file in input_files(path):
             if is_database(file):
                 store = open_store(file, tenant=tenant, encryption_key=encryption_key)
@@ -152,19 +152,19 @@ def load_sessions(
                     ids = (header.id for header in stored.headers() if header.length >= min_messages)
                     yield from (stored_session(stored, conversation, model, models) for conversation in ids)
                 continue
-            source = Source(file, advance=advance)
             try:
+                source = Source(file, advance=advance)
                 for conversation in read(source, format):
                     if len(conversation.items) >= min_messages:
                         times = [item.at for item in conversation.items]
                         name = conversation.id or Path(file).name
                         yield _session(name, conversation.messages, model or conversation.model, times, models)
+                if skipped is not None:
+                    skipped += [UnreadableInput(source.name, str(part)) for part in source.skipped]
             except UnreadableInput as error:
                 if skipped is None or file == path:
                     raise
                 skipped.append(error)
-            if skipped is not None:
-                skipped += [UnreadableInput(source.name, str(part)) for part in source.skipped]
 
 
 def input_files(path: str | Path) -> list[str | Path]:

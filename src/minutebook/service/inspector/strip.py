@@ -10,8 +10,8 @@ WIDTH: Final = 1000
 HEIGHT: Final = 92
 BASELINE: Final = 78
 MAX_BUCKETS: Final = 400
-MAX_RATIO: Final = 4
-"""The record's line leaves the picture above this many times the largest view or the budget, so that bars stay visible."""
+MAX_RATIO: Final = 2
+"""The record's line ends at this many times the largest view or the budget, so that bars stay visible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Strip:
     line: str
     """Points of the line of the record's tokens."""
     highest: int | None
-    """The record's tokens, if its line leaves the picture."""
+    """The record's tokens, if its line ends at the upper edge before the last request."""
     breaks: Sequence[float]
     """Positions of the requests at which the prompt cache was lost (cuts)."""
     folds: Sequence[float]
@@ -70,7 +70,8 @@ def strip_of(conversation: InspectedConversation) -> Strip:
                 round(BASELINE - cached - written, 2), round(max(written, 0.6 if largest.written else 0), 2),
             )
         )  # fmt: skip
-        points.append(f"{x + width / 2:.1f},{BASELINE - bucket[-1].record_tokens * scale:.1f}")
+        if bucket[0].record_tokens <= top:
+            points.append(f"{x + width / 2:.1f},{BASELINE - min(bucket[-1].record_tokens, top) * scale:.1f}")
 
     marked = [(request.number, marks) for request in requests if (marks := request.marks)]
 

@@ -29,9 +29,12 @@ def policy_of_options(managers: tuple[str, ...], max_tokens: int | None, model: 
 
     Raises:
         OSError, UnreadableInput: that file cannot be read.
+        InvalidSetting, MissingSetting: a manager cannot be built.
     """
     models_file = os.environ.get(MODELS_FILE_VARIABLE)
-    return ReplayPolicy(managers, max_tokens, model, load_models(models_file) if models_file else {})
+    policy = ReplayPolicy(managers, max_tokens, model, load_models(models_file) if models_file else {})
+    policy.manager(model)
+    return policy
 
 
 def serve_inspector(

@@ -63,3 +63,11 @@ def test_a_missing_file_is_an_error_before_anything_is_served(tmp_path):
 
     assert result.returncode == 3
     assert "missing.json" in result.stderr
+
+
+def test_a_manager_that_does_not_exist_is_an_error_before_anything_is_served(transcript):
+    command = [*PROGRAM, "inspect", transcript, "--no-browser", "--manager", "nonsense"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert result.returncode == 2
+    assert "nonsense" in result.stderr

@@ -344,6 +344,16 @@ def test_ticks_are_round_and_within_the_axis(top):
     assert len(ticks) <= 6
 
 
+def test_the_axes_of_a_session_whose_requests_were_all_refused_have_only_zero():
+    conversation = new_conversation("a", session(2)["messages"], model="gpt-4o")
+    replay(conversation, ReplayPolicy(max_tokens=5))
+    labels = re.findall(r">([$0-9.e-]+)<", timeline_svg(conversation))
+
+    assert all(request.refusal for request in conversation.requests)
+    assert "$0" in labels
+    assert not [label for label in labels if "e-" in label or "0." in label]
+
+
 def folded_store():
     """A store with a conversation that has a fold and a branch."""
     store = MemoryStore()
@@ -440,6 +450,43 @@ def test_stored_conversations_are_filtered_and_sorted_by_their_figures():
     assert names(sort="turns", after=2) == ["short"]
     assert names(q="order", has=frozenset(["fold"])) == ["folded"]
     assert names(min_cost=1e9) == []
+
+
+def test_costs_in_dollars_come_before_costs_in_tokens_and_only_they_have_a_least_cost(tmp_path):
+    known, unknown = session(2, text="parcel"), session(6, text="letter", model="no-such-model")
+    source = FileSource([write_sessions(tmp_path / "a.jsonl", unknown, known)], ReplayPolicy())
+    source.start()
+
+    def titles(**values):
+        found = run_sync(source.list(ListFilter(**values)))
+        while not found.is_complete:
+            found = run_sync(source.list(ListFilter(**values)))
+        return [item.title for item in found.items]
+
+    assert titles(sort="cost") == ["Where is parcel 0?", "Where is letter 0?"]
+    assert titles(min_cost=0.0001) == ["Where is parcel 0?"]
+
+
+def test_a_long_search_query_finds_messages_and_is_not_refused_as_an_id():
+    store, text = MemoryStore(), "Größenänderung " * 33
+    run_sync(store.append("a", entries_of([{"role": "user", "content": text}]), expected_version=0))
+    source = StoreSource(store, ReplayPolicy(), name="a", cache=OpenConversations())
+
+    assert [item.id for item in run_sync(source.list(ListFilter(q=text))).items] == ["a"]
+
+
+def test_a_file_that_cannot_be_read_is_named_in_place_of_the_advice_for_an_empty_list(tmp_path):
+    path = tmp_path / "notes.json"
+    path.write_text("no transcript")
+    with inspecting(path) as (url, first_path), httpx2.Client(base_url=url, trust_env=False, timeout=30) as http:
+        http.get(first_path)
+        page = http.get("/").text
+        while "still reading" in page:
+            page = http.get("/").text
+
+    assert "No conversation could be read." in page
+    assert "notes.json" in page.partition("Skipped:")[2]
+    assert "minutebook import" not in page
 
 
 def test_a_filter_of_stored_conversations_says_how_many_it_searched(monkeypatch):

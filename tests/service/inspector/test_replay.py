@@ -12,6 +12,7 @@ from minutebook.service.inspector.cards import card_of
 from minutebook.service.inspector.conversation import FATES, InspectedFold
 from minutebook.service.inspector.policy import ReplayPolicy, info_of, new_conversation, replay
 from minutebook.service.inspector.rows import chunks_with, row_blocks
+from minutebook.service.inspector.strip import BASELINE, strip_of
 from tests.service.inspector.parts import session
 
 POLICIES = [
@@ -196,3 +197,14 @@ def test_models_that_are_not_known_cause_no_warning_in_any_thread():
         found = list(threads.map(info_of, ["gpt-4o", "<math><mtext></mtext>"] * 100))
 
     assert {info and info.name for info in found} == {"gpt-4o", None}
+
+
+def test_bars_of_the_strip_stay_visible_beside_a_much_larger_record():
+    conversation = replayed(session(60)["messages"], ReplayPolicy(max_tokens=1_200))
+    strip = strip_of(conversation)
+
+    assert conversation.record.tokens > 10 * 1_200
+    assert max(bar.cached_height + bar.written_height for bar in strip.bars) > BASELINE / 3
+    assert all(float(point.partition(",")[2]) >= 0 for point in strip.line.split())
+    assert strip.highest == conversation.requests[-1].record_tokens
+    assert strip_of(replayed(session(2)["messages"], ReplayPolicy(max_tokens=1_200))).highest is None

@@ -165,12 +165,15 @@ class Pricing:
     prices: Prices = TYPICAL_PRICES
     is_known: bool = False
 
-    def cost(self, cached: int, written: int) -> float:
-        """The cost of one request, in dollars or in tokens of plain input."""
+    def cost(self, cached: int, written: int, uncached: int = 0) -> float:
+        """The cost of one request, in dollars or in tokens of plain input.
+
+        `uncached` tokens are neither read from the cache nor written to it.
+        """
         plain = self.prices.input or 1.0
         read = plain if self.prices.cache_read is None else self.prices.cache_read
         write = plain if self.prices.cache_write is None else self.prices.cache_write
-        return (cached * read + written * write) / (1e6 if self.is_known else plain)
+        return (cached * read + written * write + uncached * plain) / (1e6 if self.is_known else plain)
 
 
 @dataclass(slots=True)
@@ -188,6 +191,8 @@ class RequestSeries:
     """Each base, with the number of the first request that has it."""
     _last: InspectedRequest | None = None
     """The last request that was not refused."""
+    _reads_cache: bool = True
+    """Whether the provider reported tokens from its cache for the last request that could have some."""
 
     def add(
         self,
@@ -221,13 +226,17 @@ class RequestSeries:
             return request
         sent = base.tokens + record_tokens - self.token_sums[min(base.length, length)]
         cached, position = (0, None) if last is None else self._shared(last, base, length)
+        cost = self.pricing.cost(cached, sent - cached)
         if reported is not None:
             sent, cached = reported.input, min(reported.cached, reported.input)
-        cost = self.pricing.cost(cached, max(0, sent - cached))
+            written = min(reported.cache_written, sent - cached)
+            cost = self.pricing.cost(cached, written, sent - cached - written)
+            if cached or (last is not None and position is None):
+                self._reads_cache = cached > 0
         cache_break = None
         if last is not None and position is not None:
             growth = record_tokens - last.record_tokens
-            cache_break = CacheBreak(position, self.pricing.cost(last.sent, max(0, growth)))
+            cache_break = CacheBreak(position, self._cost_of_longer(last.sent, max(0, growth), reported))
         last_tokens = 0 if last is None else min(last.record_tokens, record_tokens)
         request = InspectedRequest(
             **facts,
@@ -236,7 +245,7 @@ class RequestSeries:
             sent=sent,
             cached=cached,
             cost=cost,
-            full_cost=self.pricing.cost(last_tokens, record_tokens - last_tokens),
+            full_cost=self._cost_of_longer(last_tokens, record_tokens - last_tokens, reported),
             cache_break=cache_break,
             folds=folds,
             new_folds=folds if last is None else folds - last.folds,
@@ -250,6 +259,16 @@ class RequestSeries:
         self.full_cost += request.full_cost
         self._last = request
         return request
+
+    def _cost_of_longer(self, earlier: int, added: int, reported: "ReportedUsage | None") -> float:
+        """The cost if the request had sent what was sent earlier and what was added since.
+
+        The provider is taken to use its cache as it reported.
+        """
+        if reported is None:
+            return self.pricing.cost(earlier, added)
+        cached, rest = (earlier, added) if self._reads_cache else (0, earlier + added)
+        return self.pricing.cost(cached, rest) if reported.cache_written else self.pricing.cost(cached, 0, rest)
 
     def _shared(self, last: InspectedRequest, base: ViewBase, length: int) -> tuple[int, int | None]:
         """Tokens of the prefix that two requests share, and the position after it.
@@ -287,6 +306,8 @@ class ReportedUsage(NamedTuple):
 
     input: int
     cached: int
+    cache_written: int
+    """Tokens that were written to the cache at an extra price."""
     output: int
 
 

@@ -1,9 +1,9 @@
 """What the pages read: a list of conversations, and the data of each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from minutebook.service.inspector.conversation import InspectedConversation
 from minutebook.store.types import ConversationHeader
@@ -48,6 +48,7 @@ class ListFilter:
     q: str = ""
     model: str = ""
     min_cost: float | None = None
+    """In US dollars."""
     has: frozenset[str] = frozenset()
     """`cut`, `fold`, `refusal`, `error`."""
     sort: str = "recent"
@@ -62,7 +63,7 @@ class ListFilter:
         counts = {"cut": summary.cuts, "fold": summary.folds, "refusal": summary.refusals, "error": summary.errors}
         return (
             (not self.model or self.model == summary.model)
-            and (self.min_cost is None or (summary.cost or 0.0) >= self.min_cost)
+            and (self.min_cost is None or (summary.is_priced and (summary.cost or 0.0) >= self.min_cost))
             and all(counts.get(name) for name in self.has)
         )
 
@@ -170,9 +171,9 @@ class InspectorSource(Protocol):
         ...
 
 
-SORTS = {
+SORTS: Final[Mapping[str, Callable[[ConversationSummary], Any]]] = {
     "recent": lambda summary: -(summary.updated_at.timestamp() if summary.updated_at else 0.0),
-    "cost": lambda summary: -(summary.cost or 0.0),
+    "cost": lambda summary: (not summary.is_priced, -(summary.cost or 0.0)),  # other costs are not in dollars
     "tokens": lambda summary: -(summary.record_tokens or 0),
     "turns": lambda summary: -summary.turns,
     "cuts": lambda summary: -(summary.cuts or 0),

@@ -10,6 +10,8 @@ WIDTH: Final = 1000
 HEIGHT: Final = 92
 BASELINE: Final = 78
 MAX_BUCKETS: Final = 400
+MAX_RATIO: Final = 2
+"""The record's line ends at this many times the largest view or the budget, so that bars stay visible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Strip:
     bars: Sequence[Bar]
     line: str
     """Points of the line of the record's tokens."""
+    highest: int | None
+    """The record's tokens, if its line ends at the upper edge before the last request."""
     breaks: Sequence[float]
     """Positions of the requests at which the prompt cache was lost (cuts)."""
     folds: Sequence[float]
@@ -44,9 +48,11 @@ def strip_of(conversation: InspectedConversation) -> Strip:
     """The strip of all requests so far."""
     requests = list(conversation.requests)
     if not requests:
-        return Strip((), "", (), (), (), None, WIDTH)
+        return Strip((), "", None, (), (), (), None, WIDTH)
     budget = conversation.budget if _budget_fits(conversation) else None
-    top = max(budget or 1, *(request.record_tokens for request in requests))
+    largest_view = max(budget or 1, *(request.sent for request in requests))
+    highest = max(request.record_tokens for request in requests)
+    top = max(largest_view, min(highest, MAX_RATIO * largest_view))
     scale = (BASELINE - 8) / top
     count = len(requests)
     size = -(-count // MAX_BUCKETS)
@@ -64,7 +70,8 @@ def strip_of(conversation: InspectedConversation) -> Strip:
                 round(BASELINE - cached - written, 2), round(max(written, 0.6 if largest.written else 0), 2),
             )
         )  # fmt: skip
-        points.append(f"{x + width / 2:.1f},{BASELINE - bucket[-1].record_tokens * scale:.1f}")
+        if bucket[0].record_tokens <= top:
+            points.append(f"{x + width / 2:.1f},{BASELINE - min(bucket[-1].record_tokens, top) * scale:.1f}")
 
     marked = [(request.number, marks) for request in requests if (marks := request.marks)]
 
@@ -75,6 +82,7 @@ def strip_of(conversation: InspectedConversation) -> Strip:
     return Strip(
         bars,
         " ".join(points),
+        highest if highest > top else None,
         places("break"),
         [x + step * size / 2 for x in places("fold")],
         [x + step * size / 2 for x in sorted({*places("overflow"), *places("refused"), *places("error")})],

@@ -126,10 +126,10 @@ def _sent_pane(
     conversation: InspectedConversation, groups: Sequence[RequestGroup], step: float, width: int, top: int
 ) -> Iterator[Markup]:
     bottom, budget = top + SENT_HEIGHT, conversation.budget
-    largest = max(1, *(group.largest.sent for group in groups))
+    largest = max(group.largest.sent for group in groups)
     shows_budget = budget is not None and budget <= 1.5 * largest
     highest = max(largest, budget or 0) if shows_budget else largest
-    scale = SENT_HEIGHT / highest
+    scale = SENT_HEIGHT / (highest or 1)
     yield from _grid(nice_ticks(highest, 4), scale, width, bottom, short_number)
     title = f"tokens sent; dashed: budget {budget:,}" if shows_budget else "tokens sent"
     yield element("text", text=title, x=LEFT, y=top - 9, fill=INK_3, class_="tl-text")
@@ -176,8 +176,8 @@ def _cost_pane(
         list(accumulate(sum(getattr(request, name) for request in group.requests) for group in groups))
         for name in ("cost", "full_cost")
     ]
-    highest = max(1e-9, sums[0][-1], sums[1][-1])
-    scale = COST_HEIGHT / highest
+    highest = max(sums[0][-1], sums[1][-1])
+    scale = COST_HEIGHT / (highest or 1)
     yield from _grid(
         nice_ticks(highest * 1e6, 4), scale / 1e6, width, bottom,
         lambda value: f"${value / 1e6:.3g}" if is_known else short_number(value / 1e6),

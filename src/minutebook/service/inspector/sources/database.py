@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from minutebook.conversation.agent_call import PLAN_KIND
 from minutebook.conversation.requests import read_requests
-from minutebook.errors import ConversationNotFound, InvalidQuery, RequestRefused
+from minutebook.errors import ConversationNotFound, InvalidQuery, InvalidSetting, RequestRefused
 from minutebook.planning.plan_snapshot import plans_of
 from minutebook.record.message import Message
 from minutebook.service.inspector.conversation import InspectedConversation, InspectedFold, StoredPlan, title_of
@@ -191,7 +191,7 @@ class StoreSource:
         found: dict[str, ConversationSummary] = {}
         is_complete = True
         deadline = time.monotonic() + LIST_SECONDS if query.needs_figures else 0.0
-        with suppress(ConversationNotFound):  # the query may be an id
+        with suppress(ConversationNotFound, InvalidSetting):  # the query may be an id
             summary = await self._summary(await self._header(query.q.strip()), deadline)
             is_complete = summary.cost is not None or not query.needs_figures
             if query.matches(summary):

@@ -29,7 +29,7 @@ def add_recorded_request(conversation: InspectedConversation, body: Mapping[str,
     usage = usage_from(body["usage"]) if body.get("usage") else None
     reported = None
     if usage is not None and usage.input_tokens:
-        reported = ReportedUsage(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+        reported = ReportedUsage(usage.input_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.output_tokens)
     problem = body.get("failed") or body.get("bypass")
     last = conversation.requests[-1].base if conversation.requests else None
     if last is not None and _continues(last, base):

@@ -69,7 +69,7 @@ class Database:
                 error.add_note("'minutebook keys list' lists the keys")
             raise
 
-    def each(self, items: AsyncIterator[T]) -> Iterator[T]:
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Iterate over an async iterator, in batches."""
         while batch := self.run(_next_batch(items)):
             yield from batch

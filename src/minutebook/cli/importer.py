@@ -224,7 +224,7 @@ class Importer:
     def _family(self, name: str) -> Iterator[str]:
         """The ids of the stored conversations with the id, and of the branches that earlier imports added to it."""
         names = (_branch_name(name.partition(_BRANCH_MARK)[0], number) for number in count(1))
-        return takewhile(lambda each: self.database.run(_length(self.database.store, each)) is not None, names)
+        return takewhile(lambda branch: self.database.run(_length(self.database.store, branch)) is not None, names)
 
     def _find_continued(self, names: Iterable[str], entries: Sequence[ConversationEntry]) -> str:
         """The first of the stored conversations whose messages all begin this one; empty if there is none.

@@ -142,9 +142,9 @@ class CachedRecord:
         )
 
 
-def is_identical(one: Message, other: Message) -> bool:
+def is_identical(message: Message, other: Message) -> bool:
     """Whether two messages have the same JSON text: also the order of keys is compared, and 1, 1.0 and true differ."""
-    return one is other or (one == other and repr(one) == repr(other))
+    return message is other or (message == other and repr(message) == repr(other))
 
 
 class RecordCache:

@@ -76,10 +76,12 @@ def _fields(conversation: SourceConversation) -> Iterator[tuple[str, Any]]:
     """The fields around the messages, also those of the request in a line of a batch."""
     has_prompt = any(map(is_system, conversation.messages[:1]))  # `instructions` of a response are not read
     outer = conversation.data or (conversation.original if isinstance(conversation.original, Mapping) else {})
-    for each in (outer, outer.get("body"), outer.get("params")):
-        if isinstance(each, Mapping):
+    for mapping in (outer, outer.get("body"), outer.get("params")):
+        if isinstance(mapping, Mapping):
             read_fields = _READ_FIELDS | {"instructions"} if has_prompt else _READ_FIELDS
-            yield from ((name, field) for name, field in each.items() if name not in read_fields and field is not None)
+            yield from (
+                (name, field) for name, field in mapping.items() if name not in read_fields and field is not None
+            )
 
 
 def _has_field(value: Any, name: str, field: Any) -> bool:
@@ -117,14 +119,21 @@ def _role_group(message: Message) -> str:
 def _combined_message(message: Message, candidates: Sequence[Message], more_calls: Sequence[Message]) -> Message | None:
     """The written messages that may have parts of a message, combined into one; None if they have nothing of it."""
     if is_result(message):
-        return next((each for each in candidates if is_result(each) and _is_same_result(message, each)), None)
+        return next(
+            (candidate for candidate in candidates if is_result(candidate) and _is_same_result(message, candidate)),
+            None,
+        )
     for group in (
-        [each for each in candidates if _role_group(each) == _role_group(message)],
-        [each for each in candidates if not is_result(each)],
+        [candidate for candidate in candidates if _role_group(candidate) == _role_group(message)],
+        [candidate for candidate in candidates if not is_result(candidate)],
     ):
-        keys = {key: value for each in reversed(group) for key, value in each.items()}
-        calls = [call for each in (*group, *more_calls) for call in each.get("tool_calls") or ()]
-        combined = {**keys, "content": [part for each in group for part in _content_parts(each)], "tool_calls": calls}
+        keys = {key: value for candidate in reversed(group) for key, value in candidate.items()}
+        calls = [call for candidate in (*group, *more_calls) for call in candidate.get("tool_calls") or ()]
+        combined = {
+            **keys,
+            "content": [part for candidate in group for part in _content_parts(candidate)],
+            "tool_calls": calls,
+        }
         has_text = text_of(message) and text_of(message) in text_of(combined)
         has_part = any(part in combined["content"] for part in _content_parts(message))
         if has_text or has_part or any(call in _calls(combined) for call in _calls(message)):

@@ -155,10 +155,10 @@ def _terms(sample: list[Any]) -> Iterator[str]:
         request = value.get("body", value.get("params", value)) if isinstance(value, Mapping) else {}
         tools = request.get("tools") if isinstance(request, Mapping) else None
         objects = [value, request, *(messages_of(value) or []), *(tools if isinstance(tools, list) else ())]
-        for each in objects:
-            if isinstance(each, Mapping):
-                yield from each
-                yield f"role {each.get('role')}"
+        for mapping in objects:
+            if isinstance(mapping, Mapping):
+                yield from mapping
+                yield f"role {mapping.get('role')}"
 
 
 def _trial_read(sample: list[Any], format_: Format) -> tuple[list[list[Message]], int]:
@@ -168,8 +168,11 @@ def _trial_read(sample: list[Any], format_: Format) -> tuple[list[list[Message]]
     with skip_malformed(source, "the file"):
         conversations = list(format_.read(source))
     messages: list[list[Message]] = [
-        [{key: message[key] for key in _READ_KEYS & message.keys() if message[key]} for message in each.messages]
-        for each in conversations
+        [
+            {key: message[key] for key in _READ_KEYS & message.keys() if message[key]}
+            for message in conversation.messages
+        ]
+        for conversation in conversations
     ]
     return messages, len(source.skipped)
 

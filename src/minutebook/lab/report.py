@@ -52,7 +52,8 @@ class PolicyResult:
     def columns(self, name: str) -> tuple[list[float], list[float]]:
         """The two fields of a measure, for each session."""
         part, whole = MEASURES[name]
-        return [getattr(one, part) for one in self.outcomes], [getattr(one, whole) for one in self.outcomes]
+        outcomes = self.outcomes
+        return [getattr(outcome, part) for outcome in outcomes], [getattr(outcome, whole) for outcome in outcomes]
 
     def total(self, field: str) -> Any:
         return sum(getattr(outcome, field) for outcome in self.outcomes)

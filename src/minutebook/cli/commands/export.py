@@ -49,6 +49,6 @@ def command(conversation: str | None, export_all: bool, output: Path | None, url
 def _lines(database: Database, conversation: str | None, advance: Callable[[int], None]) -> Iterator[bytes]:
     ids = [conversation] if conversation is not None else (header.id for header in database.conversations())
     for conversation_id in ids:
-        for line in database.each(database.store.export(conversation_id)):
+        for line in database.iterate(database.store.export(conversation_id)):
             advance(1)
             yield f"{line}\n".encode("ascii")

@@ -143,7 +143,7 @@ def audit(database: Database) -> None:
 
     Example: minutebook keys audit
     """
-    entries = list(database.each(AuditLog(database.store).entries()))
+    entries = list(database.iterate(AuditLog(database.store).entries()))
     lines = [
         f"{entry.at}  {entry.act}  {printable(entry.target)}  {printable(entry.tenant)}  {entry.key_id or '-'}\n"
         for entry in entries

@@ -190,12 +190,12 @@ def _without(misses: Sequence[Miss], others: Sequence[Miss]) -> list[Miss]:
 
 
 def _pair_json(left: SessionOutcome, right: SessionOutcome) -> dict[str, Any]:
-    one, other = left.to_json(), right.to_json()
-    del one["misses"], other["misses"]
+    left_json, right_json = left.to_json(), right.to_json()
+    del left_json["misses"], right_json["misses"]
     return {
         "session": left.session,
-        "a": one,
-        "b": other,
+        "a": left_json,
+        "b": right_json,
         "missed only by a": _misses_json(_without(left.misses, right.misses)),
         "missed only by b": _misses_json(_without(right.misses, left.misses)),
     }

@@ -48,8 +48,8 @@ def _conversations(source: Source, value: Mapping[str, Any], place: str) -> Iter
 
     messages = value["chat_messages"]
     items_by_index = [
-        read_items(source, [each], _is_message, read_message)
-        for each in map(Value, messages, list_places(place, "chat_messages"))
+        read_items(source, [exported], _is_message, read_message)
+        for exported in map(Value, messages, list_places(place, "chat_messages"))
     ]
     facts: dict[str, Any] = {
         "title": value.get("name"),

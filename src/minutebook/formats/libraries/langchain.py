@@ -145,7 +145,7 @@ def _reasoning(part: Mapping[str, Any]) -> str:
     """The text of a part with the model's reasoning; empty for other parts."""
     if part.get("type") not in {"thinking", "reasoning"}:
         return ""
-    summary = "\n".join(str(each.get("text") or "") for each in part.get("summary") or ())
+    summary = "\n".join(str(summary_part.get("text") or "") for summary_part in part.get("summary") or ())
     return str(part.get("thinking") or part.get("reasoning") or summary)
 
 

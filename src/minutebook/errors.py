@@ -107,16 +107,19 @@ class RecordIsReadOnly(MinutebookError, TypeError):
 class CannotFit(MinutebookError, ValueError):
     """The messages that must be in the view need more tokens than the budget.
 
-    `irreducible` lists those messages: what each is, its index in the record, its tokens.
+    `irreducible` lists those messages: what each is, its index in the record (None if a fold shows it), its tokens.
     """
 
     max_tokens: int
     needed: int
-    irreducible: Sequence[tuple[str, int, int]]
+    irreducible: Sequence[tuple[str, int | None, int]]
 
     def __str__(self) -> str:
         largest = sorted(self.irreducible, key=lambda part: -part[2])[:4]
-        parts = ", ".join(f"{name} (message {index}, {tokens:,} tokens)" for name, index, tokens in largest)
+        parts = ", ".join(
+            f"{name} ({'in a fold' if index is None else f'message {index}'}, {tokens:,} tokens)"
+            for name, index, tokens in largest
+        )
         return (
             f"the view needs at least {self.needed:,} tokens, but max_tokens is {self.max_tokens:,}; cannot be left out: "
             f"{parts}. Raise max_tokens, shorten these messages, or unpin some"

@@ -545,6 +545,27 @@ def test_every_view_fits_unless_the_essential_messages_exceed_the_window(name, c
 
 
 @pytest.mark.fuzz
+@EVERY
+@given(chat=conversations(user_first=True), window=st.integers(60, 2_000), data=st.data())
+def test_a_fold_that_hides_the_newest_messages_is_not_split(name, chat, window, data):
+    """After a rewind to the end of a fold, the newest messages are in that fold."""
+    record = Transcript(chat, broken="mark")
+    assume(len(record) > record.leading_system_count)
+    start = record.exchange_of(data.draw(st.integers(record.leading_system_count, len(record) - 1))).start
+    stop = record.exchange_of(data.draw(st.integers(start, len(record) - 1))).stop
+    fold = Fold("summary", start, stop, ({"role": "system", "content": "earlier " * 40, "kind": "summary"},), "")
+    compactor = manager(name, window, folds=[fold])
+
+    try:
+        result = asyncio.run(compactor.check_and_apply(record))
+    except CannotFit:
+        return
+
+    assert compactor.compaction_input(record).tokens <= window
+    assert is_valid([{"role": "user", "content": "Go on."}, *view_of(record, folds=result.folds).messages])
+
+
+@pytest.mark.fuzz
 @given(chat=conversations(user_first=True, max_steps=20), limit=st.integers(60, 3_000))
 def test_a_budget_fits_unless_the_essential_messages_exceed_it(chat, limit):
     record = Transcript(broken="mark")

@@ -208,6 +208,19 @@ def test_the_error_of_a_view_that_cannot_fit_names_positions_of_the_record():
         chat.view()
 
 
+@pytest.mark.parametrize("strategy", ["summarize", "truncate", "turns", "hybrid"])
+def test_a_conversation_that_is_rewound_to_the_end_of_a_fold_has_a_view(strategy):
+    chat = Conversation("a", system="rule " * 450, max_tokens=600, strategy=strategy)
+    chat.append("one")
+    for _ in range(20):
+        chat.append({"role": "assistant", "content": "We decided to keep the old parser. " * 3}, "go on")
+    chat.compact()
+    chat.rewind(max(fold.stop for fold in chat.folds()))
+    chat.append({"role": "system", "content": "note " * 100})
+
+    assert chat.view().tokens <= 600
+
+
 @pytest.mark.parametrize("hidden", range(1, 5))
 @pytest.mark.parametrize("strategy", ["summarize", "truncate", "turns", "hybrid"])
 def test_a_rewound_conversation_that_is_compacted_keeps_its_newest_messages(strategy, hidden):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minutebook import Fold, TokenBudgetManager, Transcript, TurnStrategy, view_of
+from minutebook import CurationContext, Fold, TokenBudgetManager, Transcript, TurnStrategy, view_of
 from minutebook.compaction import CompactionManager, HybridStrategy, SummarizeStrategy, TruncateStrategy
 from minutebook.compaction.summarizer import is_summary, summary_message
 from minutebook.conversation.history import ConversationHistory
@@ -97,6 +97,35 @@ def test_a_view_that_cannot_fit_names_what_is_irreducible_and_no_summary():
         ("the newest request", 9, counter.message(messages[-1])),
     )
     assert raised.value.needed == counter.message(system) + counter.message(messages[-1])
+
+
+def test_a_view_that_cannot_fit_names_pinned_messages_that_a_fold_shows():
+    messages = [SYSTEM, *dialogue(4), {"role": "user", "content": "And now?"}]
+    pinned = {"role": "user", "content": "rule " * 400}
+    record = Transcript([SYSTEM, pinned, *messages[1:]])
+    record.pin(1)
+    fold = Fold.over(range(1, 4), shown=pinned, reason="summarized")
+
+    with pytest.raises(CannotFit, match=r"a pinned exchange \(in a fold, \d+ tokens\)") as raised:
+        view_of(record, 300, folds=[fold])
+
+    assert raised.value.needed == sum(tokens for _, _, tokens in raised.value.irreducible)
+
+
+def test_a_view_that_cannot_fit_because_of_a_repair_names_the_given_limit():
+    messages = [
+        {"role": "user", "content": "one " * 300},
+        {"role": "assistant", "content": "two " * 50},
+        {"role": "user", "content": "three"},
+    ]
+    counter = Transcript().counter
+    limit = sum(map(counter.message, messages[1:]))  # Anthropic requires a user message before the pinned one
+
+    with pytest.raises(CannotFit) as raised:
+        view_of(messages, max_tokens=limit, context=CurationContext(pins=frozenset({1})), provider="anthropic")
+
+    assert raised.value.max_tokens == limit
+    assert raised.value.needed > limit
 
 
 def test_a_user_message_with_a_summary_is_never_the_newest_request():

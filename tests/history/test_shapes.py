@@ -76,7 +76,7 @@ FOREIGN_PARTS = [
 ]
 """Parts that a provider rejects in messages of some roles, or of all."""
 TOOL_NAMES = ["bad name!", "", "multi_tool_use.parallel", "a" * 65, "a" * 129, "näme"]
-AUTHORS = ["Ada Lovelace", "<b>", "a" * 65]
+AUTHORS = ["", "Ada Lovelace", "<b>", "a" * 65]
 SURROGATE = "broken \ud800 text"
 USER = {"role": "user", "content": "Go on."}
 

@@ -90,6 +90,19 @@ def test_unhashable_values_are_refused_by_name_or_found(function, message, path)
         assert result
 
 
+@pytest.mark.parametrize("function", FUNCTIONS_OF_MESSAGES.values(), ids=FUNCTIONS_OF_MESSAGES)
+@pytest.mark.parametrize("depth", [None, 900])
+def test_a_value_that_is_nested_too_deep_or_contains_itself_is_refused(function, depth):
+    value = []
+    if depth is None:
+        value.append(value)
+    for _ in range(depth or 0):
+        value = [value]
+
+    with pytest.raises(MinutebookError):
+        function([{"role": "user", "content": "x", "metadata": value}], "openai")
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("function", FUNCTIONS_OF_MESSAGES.values(), ids=FUNCTIONS_OF_MESSAGES)
 @given(messages=ANY_INPUT, provider=st.sampled_from(["openai", "anthropic", "gemini"]))

@@ -60,7 +60,7 @@ def _clearing_folds(history: CompactionInput) -> list[Fold]:
     """A fold for each old exchange with results worth clearing. It shows the calls, with a marker for each result."""
     record = history.record
     index = history.folded_until
-    stop = tail_start(record, int(history.limit * _TAIL_SHARE), no_earlier_than=index)
+    stop = tail_start(history, int(history.limit * _TAIL_SHARE))
     required = required_indexes(history)
     folds: list[Fold] = []
     while index < stop:

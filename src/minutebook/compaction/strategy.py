@@ -92,6 +92,13 @@ class CompactionInput:
         return max(self.leading.stop, *(fold.stop for fold in self.active_folds), 0)
 
     @property
+    def newest_messages(self) -> range:
+        """The last exchange. If a fold hides its first message, as after a rewind, also all messages of that fold."""
+        newest = last_exchange(self.record)
+        hiding = (fold for fold in self.active_folds if fold.start <= newest.start < fold.stop)
+        return next((range(fold.start, newest.stop) for fold in hiding), newest)
+
+    @property
     def summary(self) -> Fold | None:
         """The first active fold that shows a summary; None if there is none."""
         return next(filter(is_summary_fold, self.active_folds), None)
@@ -131,9 +138,12 @@ def pinned_messages(record: Transcript, indexes: range) -> tuple[Message, ...]:
     return tuple(record[index] for index in sorted({index for exchange in exchanges for index in exchange}))
 
 
-def tail_start(record: Transcript, max_tokens: int, *, no_earlier_than: int = 0) -> int:
-    """The start of the longest tail of whole exchanges within `max_tokens`. The tail always has the last exchange."""
-    start = last_exchange(record).start
+def tail_start(history: CompactionInput, max_tokens: int) -> int:
+    """The start of the longest tail of whole exchanges within `max_tokens` that are after all folds.
+
+    The tail always has the newest messages.
+    """
+    record, no_earlier_than, start = history.record, history.folded_until, history.newest_messages.start
     tokens_left = max_tokens - sum(map(record.tokens_of, range(start, len(record))))
     while start > no_earlier_than:
         exchange = record.exchange_of(start - 1)

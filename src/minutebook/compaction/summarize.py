@@ -107,7 +107,7 @@ class SummarizeStrategy(WindowStrategy):
             start = last_turns_start(record, self.keep_turns, max_tokens, no_earlier_than=folded_until)
             if start is not None:
                 return start
-        start = tail_start(record, int(limit * _TAIL_SHARE), no_earlier_than=folded_until)
+        start = tail_start(history, int(limit * _TAIL_SHARE))
         if not record.turn_starts or start <= record.turn_starts[0]:
             return start
         turn_start = record.turn_starts[record.turn_of(start)]

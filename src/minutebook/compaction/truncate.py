@@ -76,7 +76,7 @@ def truncation_folds(history: CompactionInput, max_tokens: int, *, keep_turns: i
     if keep_turns is not None:
         start = last_turns_start(record, keep_turns, tail_tokens, no_earlier_than=folded_until)
     if start is None:
-        start = tail_start(record, tail_tokens, no_earlier_than=folded_until)
+        start = tail_start(history, tail_tokens)
     folds = _marker_folds(history, required, start)
     return folds if history.with_folds(folds).tokens < history.tokens else []
 
@@ -107,7 +107,7 @@ def _candidate_folds(history: CompactionInput) -> Iterator[list[Fold]]:
         if shorter:
             truncation = truncation_folds(history.with_folds(shorter), max_tokens)
             yield from _with_newest_clipped(history, [*shorter, *truncation])
-    marker_folds = _marker_folds(history, essential_indexes(history), last_exchange(record).start)
+    marker_folds = _marker_folds(history, essential_indexes(history), history.newest_messages.start)
     yield from _with_newest_clipped(history, marker_folds)
     folds_without_marker = [
         replace(fold, shown=pinned_messages(record, range(fold.start, fold.stop))) for fold in marker_folds
@@ -175,11 +175,11 @@ def _marker_folds(history: CompactionInput, required: set[int], stop: int) -> li
 def clipped_newest_exchange(history: CompactionInput, share: float = 1.0) -> Fold | None:
     """A fold that shows the newest exchange with its tool results cut to this share of the tokens left.
 
-    None if that is not enough, or if the exchange is pinned.
+    None if that is not enough, or if the exchange is pinned or folded with earlier messages.
     """
     record = history.record
     newest = last_exchange(record)
-    if not newest or not record.pins.isdisjoint(newest):
+    if not newest or newest != history.newest_messages or not record.pins.isdisjoint(newest):
         return None
     fold_id = f"clip-{newest.start}-{newest.stop}"
     other_tokens = history.with_folds([Fold(fold_id, newest.start, newest.stop, (), "")]).tokens

@@ -13,8 +13,8 @@ from typing import Any, Final
 from minutebook.errors import InvalidMessage
 from minutebook.formats.source import Source
 
-MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What reading a value raises if a field is missing or has the wrong type."""
+MALFORMED: Final = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
+"""What reading a value raises if a field is missing, has the wrong type or is nested too deep."""
 _TYPES: Final = {
     "NoneType": "null",
     "bool": "true or false",
@@ -33,6 +33,8 @@ def problem_of(error: Exception) -> str:
     """What is wrong with a value, from the exception that reading it raised."""
     if isinstance(error, KeyError):
         return f"the field {str(error.args[0])!r} is missing"
+    if isinstance(error, RecursionError):
+        return "a value is nested too deep"
     found = _PYTHON_TYPE.search(str(error))
     if found is None:
         return f"a value has the wrong type or size ({error})"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from minutebook.errors import GuaranteeViolated
+from minutebook.errors import CannotFit, GuaranteeViolated
 from minutebook.history.budget import TokenBudgetManager
 from minutebook.history.compose import managers_in
 from minutebook.history.curation import Curated, NoteChain, NoteStatus, ViewNote, tokens_of_view
@@ -251,7 +251,11 @@ class _GuardedView:
         violations, note_chains, limit = [*self.violations], self.view.note_chains, max_tokens
         excess = 1
         while excess > 0:  # a repair of the shorter view may add a message, so that less fits
-            shorter = TokenBudgetManager(limit, counter=self.record.counter).curate(transcript, context=self.context)
+            manager = TokenBudgetManager(limit, counter=self.record.counter)
+            try:
+                shorter = manager.curate(transcript, context=self.context)
+            except CannotFit as error:
+                raise CannotFit(max_tokens, error.needed + max_tokens - limit, error.irreducible) from None
             self.violations = [*violations]
             self.view = Curated(shorter, shorter.origins, (*note_chains, *shorter.note_chains))
             self.make_valid()

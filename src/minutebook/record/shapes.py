@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.finding import FindingKind
-from minutebook.record.message import RESULT_ROLES, Message, Provider, plain_copy, role_of
+from minutebook.record.message import RESULT_ROLES, Message, Provider, plain_copy, refuse_recursion, role_of
 from minutebook.record.parts import is_part, missing_field
 
 NO_KINDS: Final[tuple[FindingKind, ...]] = ()
 UNKNOWN_TOOL: Final = "unknown"
 """The tool name that views show for a call without one."""
+UNKNOWN_AUTHOR: Final = "unknown"
+"""The name that views show for an author with an empty name."""
 
 _COMMON_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 """Tool names that every provider accepts."""
@@ -67,7 +69,11 @@ def require_content(message: Message, index: int | None = None) -> None:
 
 
 def shape_problems(message: Message) -> Sequence[FindingKind]:
-    """The problems within this message that every provider rejects (`finding.SHAPE_KINDS`)."""
+    """The problems within this message that every provider rejects (`finding.SHAPE_KINDS`).
+
+    Raises:
+        InvalidMessage: a value of the message contains itself or is nested too deep.
+    """
     if is_plain(message):
         return NO_KINDS
     kinds = []
@@ -75,8 +81,9 @@ def shape_problems(message: Message) -> Sequence[FindingKind]:
         kinds.append(FindingKind.BAD_CONTENT)
     if "tool_calls" in message and not _has_valid_calls(message):
         kinds.append(FindingKind.BAD_CALLS)
-    if not _is_encodable(message):
-        kinds.append(FindingKind.BAD_TEXT)
+    with refuse_recursion():
+        if not _is_encodable(message):
+            kinds.append(FindingKind.BAD_TEXT)
     return kinds or NO_KINDS
 
 
@@ -177,9 +184,9 @@ def with_valid_names(message: Message, provider: Provider) -> Message:
         if role_of(message) == "function":  # the author is a tool
             valid_author = _valid_tool_name(str(author), provider)
         else:
-            valid_author = re.sub(r"[\s<|\\/>]", "_", str(author))[:64]
+            valid_author = re.sub(r"[\s<|\\/>]", "_", str(author))[:64] or UNKNOWN_AUTHOR
         if valid_author != author:
-            changes["name"] = valid_author or UNKNOWN_TOOL
+            changes["name"] = valid_author
     return {**message, **changes} if changes else message
 
 

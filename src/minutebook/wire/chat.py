@@ -13,7 +13,15 @@ from uuid import UUID, uuid4
 
 from minutebook.errors import InvalidMessage
 from minutebook.record.entry import ConversationEntry, ToolCall
-from minutebook.record.message import FUNCTION_ID_PREFIX, Message, MessageRole, plain_copy, require_message, text_of
+from minutebook.record.message import (
+    FUNCTION_ID_PREFIX,
+    Message,
+    MessageRole,
+    plain_copy,
+    refuse_recursion,
+    require_message,
+    text_of,
+)
 from minutebook.record.shapes import require_content
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -46,6 +54,7 @@ def entry_to_provider_message(entry: ConversationEntry) -> dict[str, Any]:
     return _with_extras(_plain_message(entry), entry.extras)
 
 
+@refuse_recursion()
 def provider_message_to_entry(
     msg: Message,
     *,
@@ -58,7 +67,8 @@ def provider_message_to_entry(
     """Convert a provider message to ConversationEntry.
 
     Raises:
-        InvalidMessage: a required field is missing or has the wrong type; `path` names the field.
+        InvalidMessage: a required field is missing or has the wrong type, and `path` names the field; or a value contains
+            itself or is nested too deep.
     """
     require_message(msg, sequence)
     role = msg.get("role")

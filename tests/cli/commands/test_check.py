@@ -112,3 +112,19 @@ def test_a_line_that_cannot_be_read_is_reported_with_the_findings(run: Run, brok
     assert "conversation 1, line 2" in result.stdout
     assert result.stderr.startswith(f"skipped {path}: line 3: not JSON")
     assert json.loads(run("check", path, "--json").stdout)["skipped"][0]["place"] == "line 3"
+
+
+def test_a_field_that_is_nested_too_deep_is_invalid_input(run: Run) -> None:
+    chat = '[{"role": "user", "content": "q", "metadata": ' + "[" * 900 + "]" * 900 + "}]"
+
+    for command in (
+        ("check", "-"),
+        ("repair", "-"),
+        ("tokens", "-"),
+        ("view", "-"),
+        ("convert", "-", "--to", "anthropic"),
+    ):
+        result = run(*command, stdin=chat)
+
+        assert result.exit_code in {0, 5}, command
+        assert "internal error" not in result.stderr

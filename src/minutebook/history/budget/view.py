@@ -467,7 +467,7 @@ class BudgetView(IncrementalView):
     def _note_of(self, status: NoteStatus, description: str) -> ViewNote:
         return ViewNote(status, f"over {self._manager.max_tokens:,} tokens: {description}")
 
-    def _irreducible(self, droppable: Sequence[int]) -> list[tuple[str, int, int]]:
+    def _irreducible(self, droppable: Sequence[int]) -> list[tuple[str, int | None, int]]:
         """The messages that must stay, for `CannotFit`: a description, the position in the record, the tokens."""
         requests, leading_count = self._requests(), self.preserved.leading_count(self.source)
         pinned = self.preserved.pinned(self.source)
@@ -483,5 +483,7 @@ class BudgetView(IncrementalView):
                 name = "a pinned exchange"
             else:
                 name = "the exchange to be answered"
-            parts.append((name, self.source.position_of(index), tokens))
-        return [(name, position, tokens) for name, position, tokens in parts if position is not None]
+            position = self.source.position_of(index)
+            if position is not None or index in pinned:
+                parts.append((name, position, tokens))
+        return parts

@@ -55,12 +55,26 @@ def test_file_tools_use_the_given_root(tmp_path):
     assert read.call('{"path": "a.txt"}', context=None).render() == "hello"
 
 
-@pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])
-def test_file_tools_do_not_read_the_files_of_the_service(tmp_path, monkeypatch, form):
+KEY_FILE = "MINUTEBOOK_ENCRYPTION_KEY_FILE"
+
+
+@pytest.mark.parametrize(
+    ("form", "environment"),
+    [
+        ("sqlite:///{}", {}),
+        ("{}", {}),
+        ("sqlite:///{}?search=off", {}),
+        ("sqlite:///{}?search=off&encryption_key_file=chat.key", {}),
+        ("sqlite:///{}", {KEY_FILE: "chat.key"}),
+    ],
+)
+def test_file_tools_do_not_read_the_files_of_the_service(tmp_path, monkeypatch, form, environment):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("hello")
-    config = "tools: [{builtin: files}]"
-    with served(db=form.format(tmp_path / "chat one.db"), config=config, folder=tmp_path) as here:
+    if "chat.key" in f"{form} {environment}":
+        (tmp_path / "chat.key").write_bytes(bytes(32))
+    config, db = "tools: [{builtin: files}]", form.format(tmp_path / "chat one.db")
+    with served(db=db, config=config, folder=tmp_path, environment=environment) as here:
         http = here.http()
         http.post("/v1/conversations")
         assert {"chat one.db", "llm_config.yaml", "a.txt"} <= {path.name for path in tmp_path.iterdir()}

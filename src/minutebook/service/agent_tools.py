@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import unquote
 
 from fastapi import Depends, Request
 
@@ -24,6 +23,7 @@ from minutebook.prompt.tools import AnyTool
 from minutebook.service.config.schema import ToolConfig
 from minutebook.service.state import Service, counter_of
 from minutebook.service.upstream import SpendTokens, UpstreamAdapter
+from minutebook.store.url import files_of_url
 
 
 class ConfiguredTools:
@@ -116,13 +116,14 @@ def _secrets(variables: Mapping[str, str]) -> tuple[tuple[str, Secret], ...]:
 
 
 def own_files(service: Service) -> list[Path]:
-    """The files of the service, which no tool may read: its configuration, and its database with SQLite's extra files."""
+    """The files of the service, which no tool may read: its configuration, its SQLite databases and its master key."""
     loaded = service.holder.current
-    files = [Path(file) for file in (loaded.path, loaded.config.models_file) if file is not None]
-    url = loaded.config.database.url or ""
-    database = unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else url
-    files += [Path(database + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
-    return files
+    database = loaded.config.database
+    files = (loaded.path, loaded.config.models_file, database.encryption_key_file)
+    urls = (database.url, database.read_url)
+    return [Path(file) for file in files if file is not None] + [
+        file for url in urls if url is not None for file in files_of_url(url)
+    ]
 
 
 UNAVAILABLE_SECONDS: Final = 1.0

@@ -69,6 +69,15 @@ def open_store(
     return store if encryption_key is None else encrypted(store, encryption_key)
 
 
+def files_of_url(url: str) -> list[Path]:
+    """The files of the store with this URL: a SQLite database with its extra files, and the file with the key."""
+    url, _ = _without_option(url, "search")
+    url, key_file = _without_option(url, "encryption_key_file")
+    database = _file_name(url)
+    files = [] if database is None else [database + suffix for suffix in ("", "-wal", "-shm", "-journal")]
+    return [Path(file) for file in (*files, key_file) if file is not None]
+
+
 def _open(
     url: str | Path,
     tenant: str,

@@ -477,6 +477,61 @@ def _llm() -> bytes:
     )
 
 
+def _llm_threads() -> bytes:
+    def rows(database: sqlite3.Connection) -> None:
+        messages = [("m1", None, "user"), ("m2", "m1", "assistant"), ("m3", "m2", "tool"), ("m4", "m3", "assistant")]
+        call_of = {"name": "find_order", "tool_call_id": "call_1"}
+        parts = [
+            ("m1", "text", QUESTION, None),
+            ("m2", "tool_call", None, json.dumps({**call_of, "arguments": CITY})),
+            ("m3", "tool_result", None, json.dumps({**call_of, "output": RESULT})),
+            ("m4", "text", ANSWER, None),
+        ]
+        turns = [
+            ("t1", "m1", "m2", 10, 3, "2026-03-01T10:00:00+00:00"),
+            ("t2", "m3", "m4", 13, 4, "2026-03-01T10:00:01"),
+        ]
+        database.execute("INSERT INTO threads VALUES ('c-1', 'Find an order', 'm4', NULL)")
+        database.executemany("INSERT INTO messages VALUES (?, ?, ?)", messages)
+        database.executemany(
+            "INSERT INTO parts (message_hash, position, type, text, payload) VALUES (?, 0, ?, ?, ?)", parts
+        )
+        database.executemany("INSERT INTO turns VALUES (?, 'c-1', ?, ?, 'gpt-5', ?, ?, '{}', ?)", turns)
+
+    return _database(
+        "CREATE TABLE conversations (id TEXT PRIMARY KEY, name TEXT, model TEXT);"
+        "CREATE TABLE responses (id TEXT PRIMARY KEY, model TEXT, prompt TEXT, system TEXT, response TEXT, reasoning TEXT,"
+        " conversation_id TEXT, datetime_utc TEXT, input_tokens INTEGER, output_tokens INTEGER);"
+        "CREATE TABLE fragments (id INTEGER PRIMARY KEY, content TEXT);"
+        "CREATE TABLE messages (hash TEXT PRIMARY KEY, parent_hash TEXT, role TEXT);"
+        "CREATE TABLE parts (id INTEGER PRIMARY KEY, message_hash TEXT, position INTEGER, type TEXT, text TEXT, payload TEXT);"
+        "CREATE TABLE threads (id TEXT PRIMARY KEY, name TEXT, tip_message_hash TEXT, forked_from TEXT);"
+        "CREATE TABLE turns (id TEXT PRIMARY KEY, thread_id TEXT, parent_message_hash TEXT, tip_message_hash TEXT, model TEXT,"
+        " input_tokens INTEGER, output_tokens INTEGER, token_details TEXT, datetime_utc TEXT);",
+        rows,
+    )
+
+
+def _opencode_database() -> bytes:
+    def rows(database: sqlite3.Connection) -> None:
+        database.execute("INSERT INTO session VALUES ('ses_1', 'Find an order', 1772359200000)")
+        for number, message in enumerate(OPENCODE["messages"]):
+            info, message_id = message["info"], f"m{number}"  # type: ignore[index]
+            database.execute(
+                "INSERT INTO message VALUES (?, 'ses_1', ?, ?)", (message_id, info["time"]["created"], json.dumps(info))
+            )
+            for part_number, part in enumerate(message["parts"]):  # type: ignore[index]
+                row = (f"p{number}{part_number}", message_id, json.dumps(part))
+                database.execute("INSERT INTO part VALUES (?, ?, ?)", row)
+
+    return _database(
+        "CREATE TABLE session (id TEXT PRIMARY KEY, title TEXT, time_created INTEGER);"
+        "CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER, data TEXT);"
+        "CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, data TEXT);",
+        rows,
+    )
+
+
 def _adk_database() -> bytes:
     def rows(database: sqlite3.Connection) -> None:
         database.execute("INSERT INTO sessions VALUES ('orders', 'ada', 's-1', '2026-03-01 10:00:00')")
@@ -585,6 +640,8 @@ SAMPLES: dict[str, tuple[str, bytes]] = {
     "adk database": ("adk-db", _adk_database()),
     "openai-agents database": ("openai-agents", _openai_agents()),
     "llm database": ("llm", _llm()),
+    "llm database with threads": ("llm", _llm_threads()),
+    "opencode database": ("opencode-db", _opencode_database()),
     "our export": ("minutebook", _export()),
     "our database": ("minutebook-db", _our_database()),
 }

@@ -9,10 +9,11 @@ import pytest
 
 from minutebook import check
 from minutebook.agent.messages import usage_from
+from minutebook.errors import UnreadableInput
 from minutebook.formats import Source, SourceConversation, detect, formats, read
 from minutebook.formats.registry import with_messages
 from minutebook.record.message import call_ids, is_result, result_id, text_of
-from tests.formats.samples import CONTENTS, ITEMS, TIME
+from tests.formats.samples import CONTENTS, ITEMS, SAMPLES, TIME
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 PART = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
@@ -100,6 +101,68 @@ def test_a_saved_checkpoint_of_gemini_cli_is_read() -> None:
 
     assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
     assert [item.place for item in conversation.items] == [f"history[{index}]" for index in range(4)]
+
+
+def test_a_result_that_gemini_cli_repeats_in_a_message_of_the_user_is_one_result() -> None:
+    def response(call_id: str, text: str) -> dict[str, Any]:
+        return {"functionResponse": {"id": call_id, "name": "look", "response": {"output": text}}}
+
+    def line(name: str, kind: str, content: Any, **more: Any) -> dict[str, Any]:
+        return {"id": name, "timestamp": TIME, "type": kind, "content": content, **more}
+
+    tool = {"id": "c1", "name": "look", "args": {}, "status": "success", "result": [response("c1", "seen"), PART]}
+    unanswered = {"id": "c2", "name": "look", "args": {}, "status": "executing"}
+    session = lines(
+        {"sessionId": "s", "projectHash": "p"},
+        line("1", "user", [{"text": "look"}]),
+        line("2", "gemini", "", toolCalls=[tool, unanswered]),
+        line("3", "user", [{"text": "hurry"}, response("c1", "seen"), PART, response("c2", "nothing")]),
+        line("4", "gemini", "done"),
+    )
+    conversation = read_one(session, "gemini-cli")
+
+    assert [message["role"] for message in conversation.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+    ]
+    assert [result_id(message) for message in conversation.messages[2:4]] == ["c1", "c2"]
+    assert conversation.messages[2]["content"] == [{"type": "text", "text": "seen"}, IMAGE]
+    assert conversation.messages[4] == {"role": "user", "content": "hurry"}
+
+
+def test_a_compaction_of_opencode_is_a_fold() -> None:
+    def message(role: str, *parts: Any, **info: Any) -> dict[str, Any]:
+        return {"info": {"role": role, **info}, "parts": list(parts)}
+
+    text = {"type": "text", "text": "read it"}
+    file = {"type": "file", "mime": "text/plain", "url": "file:///a.txt", "filename": "a.txt"}
+    conversation = read_one(
+        {
+            "info": {"id": "s"},
+            "messages": [
+                message("user", text, {"type": "text", "text": "no", "ignored": True}, file, summary={"diffs": []}),
+                message("assistant", {"type": "text", "text": "It is long."}),
+                message("user", {"type": "compaction", "auto": True}),
+                message("assistant", {"type": "text", "text": "They read a file."}, summary=True),
+                message("user", {"type": "text", "text": "Continue"}),
+            ],
+        },
+        "opencode",
+    )
+
+    assert [text_of(each) for each in conversation.messages] == [
+        "read it",
+        "It is long.",
+        "What did we do so far?",
+        "They read a file.",
+        "Continue",
+    ]
+    (fold,) = conversation.folds
+    assert (fold.start, fold.stop, fold.shown) == (0, 2, ())
 
 
 def test_each_step_of_opencode_has_its_usage() -> None:
@@ -402,6 +465,52 @@ def test_turns_that_codex_has_rolled_back_are_a_branch() -> None:
     assert [text_of(message) for message in current.messages] == ["one", "one", "right", "right"]
     assert [text_of(message) for message in branch.messages] == ["one", "one", "wrong", "wrong"]
     assert (branch.id, branch.branch_of) == ("s.1", "s")
+
+
+def test_a_history_of_aider_may_have_the_line_ends_of_windows() -> None:
+    text = "# aider chat started at 2026-03-01 10:00:00\n\n#### first  \n#### second  \n\nIt is done.\n"
+    conversation = read_one(text.replace("\n", "\r\n").encode(), "aider")
+
+    assert [text_of(message) for message in conversation.messages] == ["first\nsecond", "It is done."]
+    assert conversation.created_at is not None
+
+
+def test_a_thread_of_llm_is_read_instead_of_the_conversation_that_it_continues(tmp_path: Path) -> None:
+    path = tmp_path / "logs.db"
+    path.write_bytes(SAMPLES["llm database with threads"][1])
+    database(
+        path,
+        """
+        INSERT INTO conversations VALUES ('c-1', 'earlier', 'm'), ('c-2', 'other', 'm');
+        INSERT INTO responses VALUES ('r1', 'm', 'q', NULL, 'a', NULL, 'c-1', '2026-01-01T10:00:00', 1, 1),
+            ('r2', 'm', 'q', NULL, 'a', 'because', 'c-2', '2026-01-01T10:00:00', 1, 1);
+        INSERT INTO fragments VALUES (1, 'fragment');
+        UPDATE parts SET text = NULL, payload = '{"text_ref": [{"fragment": 1}, {"literal": " and text"}]}'
+            WHERE message_hash = 'm1';
+        INSERT INTO parts VALUES (9, 'm1', 1, 'attachment', NULL, '{"attachment": {"id": "a1"}}');
+        INSERT INTO turns VALUES ('t9', 'c-1', NULL, 'm9', 'm', 1, 1, '{}', '2026-03-01T10:00:00');
+        """,
+    )
+    source = Source(path)
+    thread, conversation = read(source)
+
+    assert (thread.id, conversation.id) == ("c-1", "c-2")
+    assert text_of(thread.messages[0]) == "fragment and text"
+    assert [usage_from(item.usage).input_tokens for item in thread.items if item.usage] == [10, 13]
+    assert conversation.messages[-1]["reasoning_content"] == "because"
+    assert sorted(map(str, source.skipped)) == [
+        "message m1, part 1: is of the unknown type 'attachment'",
+        "turn t9: is not before the last message of its thread",
+    ]
+
+
+def test_a_database_with_a_damaged_schema_is_refused(tmp_path: Path) -> None:
+    content = SAMPLES["llm database"][1]
+    path = tmp_path / "logs.db"
+    path.write_bytes(content.replace(b"TABLE responses (", b"TABLE responses \xae"))
+
+    with pytest.raises(UnreadableInput, match="cannot be read"):
+        detect(path)
 
 
 def test_an_answer_of_aider_may_have_quotes_and_code_with_headings() -> None:

@@ -145,7 +145,7 @@ class Source:
                 with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
                     connection.row_factory = sqlite3.Row
                     yield connection
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second one from a damaged schema
                 raise UnreadableInput(
                     self.name, f"the SQLite database cannot be read ({error}); copy it again"
                 ) from None

@@ -30,7 +30,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
     speaker, lines, place = "", list[str](), ""
     has_line_breaks = False
     for line_number, raw_line in source.text_lines():
-        line = raw_line.rstrip("\n")
+        line = raw_line.rstrip("\r\n")
         start = _START_HEADING.match(line)
         has_line_breaks = has_line_breaks or (line.startswith(_OWN_STARTS) and line.endswith("  "))
         is_answer = speaker == "assistant" and has_line_breaks and not line.endswith("  ")

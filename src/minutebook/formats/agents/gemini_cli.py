@@ -21,6 +21,7 @@ from minutebook.formats.messages import assistant, call, content_of, json_text, 
 from minutebook.formats.requests.gemini import is_content
 from minutebook.formats.source import Source, Value
 from minutebook.formats.value_errors import shape_test, skip_malformed
+from minutebook.record.message import call_ids, is_result, result_id
 from minutebook.wire.gemini import chat_part
 
 _TYPES: Final = frozenset({"user", "gemini", "info", "error", "warning"})
@@ -72,7 +73,7 @@ def read(source: Source) -> Iterator[SourceConversation]:
                 del items_by_id[message_id]
         else:
             add([value])
-    items = list(chain.from_iterable(items_by_id.values()))
+    items = list(_without_repeated_results(chain.from_iterable(items_by_id.values())))
     model = next((item.model for item in reversed(items) if item.model), None)
     yield SourceConversation(
         items=items,
@@ -84,10 +85,26 @@ def read(source: Source) -> Iterator[SourceConversation]:
     )
 
 
+def _without_repeated_results(items: Iterable[SourceMessage]) -> Iterator[SourceMessage]:
+    """The items without results of answered calls. A session may have a result at its call and in the user's message too."""
+    answered: set[str] = set()
+    for item in items:
+        call_id = result_id(item.message) if is_result(item.message) else ""
+        if not call_id or call_id not in answered:
+            yield item
+        answered.add(call_id)
+        answered.difference_update(call_ids(item.message))
+
+
 def _items(message: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
     at, kind = time_of(message["timestamp"]), message["type"]
     if kind == "user":
-        yield SourceMessage(user(content_of(list(map(_part, _parts(message.get("content")))), "")), place, at)
+        typed_parts, responses = _with_responses(_parts(message.get("content")))
+        for response in responses:
+            call_id = response[0]["functionResponse"].get("id")
+            yield SourceMessage(result(call_id, _response_content(response)), place, at)
+        if typed_parts or not responses:
+            yield SourceMessage(user(content_of(list(map(_part, typed_parts)), "")), place, at)
     elif kind == "gemini":
         tools = message.get("toolCalls") or ()
         thoughts = [
@@ -98,8 +115,21 @@ def _items(message: Mapping[str, Any], place: str) -> Iterator[SourceMessage]:
         yield SourceMessage(answer, place, at, message.get("model"), _usage(message.get("tokens")))
         for tool in tools:
             if tool.get("status") in {"success", "error", "cancelled"}:
-                output = result(tool.get("id"), _result_content(tool), is_error=tool["status"] != "success")
+                content = _response_content(_parts(tool.get("result"))) or json_text(tool.get("resultDisplay") or "")
+                output = result(tool.get("id"), content, is_error=tool["status"] != "success")
                 yield SourceMessage(output, place, time_of(tool.get("timestamp")) or at)
+
+
+def _with_responses(parts: list[Any]) -> tuple[list[Any], list[list[Any]]]:
+    """The parts that the user typed, and those of each function response. An image or a file follows its response."""
+    typed_parts: list[Any] = []
+    responses: list[list[Any]] = []
+    for part in parts:
+        if has_keys(part, "functionResponse"):
+            responses.append([part])
+        else:
+            (responses[-1] if responses else typed_parts).append(part)
+    return typed_parts, responses
 
 
 def _parts(content: Any) -> list[Any]:
@@ -118,9 +148,10 @@ def _part(part: Any) -> dict[str, Any]:
     return chat_part(part) if isinstance(part, Mapping) else {"type": "text", "text": json_text(part)}
 
 
-def _result_content(tool: Mapping[str, Any]) -> Any:
+def _response_content(responses: list[Any]) -> Any:
+    """The content of a result from the parts that were sent to the model."""
     parts: list[dict[str, Any]] = []
-    for part in _parts(tool.get("result")):
+    for part in responses:
         if not has_keys(part, "functionResponse"):
             parts.append(_part(part))
             continue
@@ -128,7 +159,7 @@ def _result_content(tool: Mapping[str, Any]) -> Any:
         output = response.get("output", response.get("error")) if isinstance(response, Mapping) else None
         parts.append({"type": "text", "text": output if isinstance(output, str) else json_text(response)})
         parts += map(_part, part["functionResponse"].get("parts") or ())
-    return content_of(parts) or json_text(tool.get("resultDisplay") or "")
+    return content_of(parts)
 
 
 def _usage(tokens: Any) -> dict[str, Any] | None:

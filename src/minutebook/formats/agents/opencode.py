@@ -1,5 +1,9 @@
-"""Sessions of opencode, as `opencode export` writes them."""
+"""Sessions of opencode: its database, and what `opencode export` writes.
 
+A compaction is a request for a summary and its answer. What is before them is not sent any more: it becomes a fold.
+"""
+
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -16,10 +20,15 @@ from minutebook.formats.conversation import (
 )
 from minutebook.formats.messages import assistant, call, json_text, media, result, user
 from minutebook.formats.source import Source, Value
-from minutebook.formats.value_errors import known_parts, shape_test, skip_unknown_role
+from minutebook.formats.value_errors import known_parts, shape_test, skip_malformed, skip_unknown_role
+from minutebook.record.fold import Fold
 
 _NOT_SENT: Final = frozenset({"snapshot", "patch", "agent", "retry"})
 """Types of parts that opencode records but does not send to the model."""
+_NOT_SENT_FILES: Final = frozenset({"text/plain", "application/x-directory"})
+"""Types of files that opencode does not send: the text of one is in another part."""
+_TEXTS: Final = {"compaction": "What did we do so far?", "subtask": "The following tool was executed by the user"}
+"""The text that opencode sends for a part of the type."""
 
 
 @shape_test
@@ -39,12 +48,22 @@ def read(source: Source) -> Iterator[SourceConversation]:
 
 def _conversation(source: Source, value: Mapping[str, Any], place: str) -> SourceConversation:
     info = value["info"]
-    values = map(Value, value["messages"], list_places(place))
-    items = read_items(source, values, _is_message, partial(_items, source))
+    items: list[SourceMessage] = []
+    folds: list[Fold] = []
+    for message in map(Value, value["messages"], list_places(place)):
+        new_items = read_items(source, [message], _is_message, partial(_items, source))
+        if len(items) > 1 and new_items and message.data["info"].get("summary") is True:
+            folds.append(Fold.over(range(len(items) - 1), reason="compacted by opencode"))
+        items += new_items
     model = next((item.model for item in reversed(items) if item.model), None)
     created_at = time_of((info.get("time") or {}).get("created"))
     return SourceConversation(
-        items=items, id=info.get("id"), title=info.get("title"), model=model, created_at=created_at
+        items=items,
+        id=info.get("id"),
+        title=info.get("title"),
+        model=model,
+        created_at=created_at,
+        folds=tuple(folds),
     )
 
 
@@ -52,7 +71,7 @@ def _items(source: Source, message: Mapping[str, Any], place: str) -> Iterator[S
     info = message["info"]
     at, role = time_of((info.get("time") or {}).get("created")), info.get("role")
     if role == "user":
-        parts = known_parts(source, message["parts"], place, {"text", "file"}, ignored=_NOT_SENT)
+        parts = known_parts(source, message["parts"], place, {"text", "file", *_TEXTS}, ignored=_NOT_SENT)
         yield SourceMessage(user(_user_content(parts)), place, at)
         return
     if role != "assistant":
@@ -94,8 +113,12 @@ def _steps(parts: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any
 
 
 def _user_content(parts: list[Mapping[str, Any]]) -> Any:
-    texts = [str(part.get("text") or "") for part in parts if part.get("type") == "text"]
-    files = [part for part in parts if part.get("type") == "file"]
+    texts = [
+        _TEXTS.get(part["type"], str(part.get("text") or ""))
+        for part in parts
+        if part["type"] != "file" and not part.get("ignored")
+    ]
+    files = [part for part in parts if part["type"] == "file" and part.get("mime") not in _NOT_SENT_FILES]
     if not files:
         return "\n".join(texts)
     return [{"type": "text", "text": text} for text in texts] + [_file(part) for part in files]
@@ -119,3 +142,31 @@ def _usage(tokens: Any) -> dict[str, Any] | None:
 
 
 FORMAT: Final = Format(name="opencode", title="opencode sessions (opencode export)", matches=matches, read=read)
+
+
+@shape_test
+def matches_tables(tables: Any) -> bool:
+    return has_keys(tables, "session", "message", "part") and "data" in tables["message"] & tables["part"]
+
+
+def read_database(source: Source) -> Iterator[SourceConversation]:
+    with source.database() as database:
+        for session in database.execute("SELECT * FROM session ORDER BY time_created, id").fetchall():
+            place, messages = f"session {session['id']}", list[Any]()
+            with skip_malformed(source, place):
+                for message_id, data in database.execute(
+                    "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id", (session["id"],)
+                ):
+                    parts = database.execute("SELECT data FROM part WHERE message_id = ? ORDER BY id", (message_id,))
+                    messages.append({"info": json.loads(data), "parts": [json.loads(part) for (part,) in parts]})
+                info = {**dict(session), "time": {"created": session["time_created"]}}
+                yield _conversation(source, {"info": info, "messages": messages}, place)
+
+
+DATABASE_FORMAT: Final = Format(
+    name="opencode-db",
+    title="opencode sessions (opencode.db)",
+    matches=matches_tables,
+    read=read_database,
+    kind="sqlite",
+)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,18 @@ def test_tuning_needs_several_sessions(chat: Path) -> None:
 
     assert result.exit_code == 2
     assert "at least two sessions" in result.output
+
+
+def test_the_savings_of_a_policy_that_refuses_or_adds_are_said_as_they_are(sessions: Path) -> None:
+    refused, added = (
+        " ".join(lab(sessions, "--max-tokens", tokens, "--policy", policy, "--jobs", "1").output.split())
+        for tokens, policy in (("30", "token_budget"), ("3000", "sliding_window:40"))
+    )
+
+    assert "token_budget refused all" in refused
+    assert "100.0%" not in refused.split("token_budget")[1]
+    added_share, low, high = re.search(r"added (\d+)% .* interval (\d+)% to (\d+)%", added).groups()
+    assert int(low) <= int(added_share) <= int(high)
 
 
 def test_a_difference_names_the_lines_that_only_one_policy_missed(sessions: Path) -> None:

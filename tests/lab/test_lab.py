@@ -1,6 +1,10 @@
 """The lab's figures on a session small enough to count by hand, and on real ones."""
 
+import asyncio
 import json
+import os
+import re
+import signal
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,19 +14,23 @@ import pytest
 
 from bench import corpus
 from minutebook import Message, SlidingWindowManager, TokenBudgetManager
-from minutebook.errors import PromptEvaluationError, UnreadableInput
+from minutebook.errors import InvalidSetting, PromptEvaluationError, UnreadableInput
 from minutebook.lab import (
     FULL,
     TYPICAL_BILLING,
     RecordedSession,
+    ReplayInterrupted,
     SessionOutcome,
     evaluate,
     load_sessions,
+    open_conversations,
     replay_requests,
     replay_session,
 )
 from minutebook.lab.outcome import PairingCheck
 from minutebook.lab.page import html_page
+from minutebook.lab.plot import svg
+from minutebook.store import open_store
 from minutebook.testing import coding_session
 from minutebook.tokens import ExactCounter
 from tests.transcripts import needs_corpus
@@ -137,6 +145,15 @@ def test_the_page_escapes_what_the_sessions_say() -> None:
     assert "&lt;b&gt;" in page
 
 
+def test_the_line_of_a_plot_connects_what_no_policy_beats_in_this_plot() -> None:
+    plot = svg({"full": (1.0, 1.0), "worse": (0.5, 0.5), "cheap": (0.3, 0.6)}, {}, frontier=True)
+
+    (line,) = re.findall(r'<polyline class="frontier" points="(.*)"/>', plot)
+    (cheap_x, cheap_y), (full_x, full_y) = (map(float, point.split(",")) for point in line.split())
+    assert cheap_x < full_x
+    assert cheap_y > full_y
+
+
 def test_goals_are_the_requests_constraints_and_decisions_so_far() -> None:
     asked: Message = {"role": "user", "content": "Change the parser. You must never change the public API."}
     decided: Message = {"role": "assistant", "content": "We will use a table of handlers here. It is short."}
@@ -164,6 +181,38 @@ def test_a_problem_of_the_record_itself_does_not_count_as_the_policys() -> None:
     broken = [TASK, CALL, MORE, END]
 
     assert replay_session(session(broken), None, 10_000).invalid == 0
+
+
+def test_policies_of_which_no_view_was_built_are_not_on_the_frontier() -> None:
+    report = evaluate({"too small": TokenBudgetManager}, [session()], budget=12, jobs=1)
+
+    assert report.pareto() == {FULL}
+    assert "<td>-</td>" in html_page(report)
+
+
+def test_a_strategy_is_replayed_in_a_program_that_runs_an_event_loop(tmp_path: Path) -> None:
+    async def in_a_notebook() -> int:
+        database = tmp_path / "empty.db"
+        with open_conversations(open_store(database)) as stored:
+            assert list(stored.headers()) == []
+        return evaluate("turns", [session()], jobs=1).sessions
+
+    assert asyncio.run(in_a_notebook()) == 1
+
+
+def test_a_policy_that_other_processes_cannot_load_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="jobs=1"):
+        evaluate({"mine": lambda _: TokenBudgetManager(8_000)}, [session()], jobs=2)
+
+
+def _killed(_budget: int) -> TokenBudgetManager:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def test_a_process_that_is_killed_ends_the_run_with_advice() -> None:
+    with pytest.raises(ReplayInterrupted, match="fewer jobs"):
+        evaluate({"mine": _killed}, [session()], jobs=2)
 
 
 @pytest.mark.parametrize(

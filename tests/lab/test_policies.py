@@ -29,6 +29,8 @@ def test_a_wrong_name_or_setting_is_refused_with_the_valid_ones() -> None:
         policies_of("token_budget:taget=1", 1_000)
     with pytest.raises(InvalidSetting, match="returns one"):
         policies_of({"mine": 5}, 1_000)  # type: ignore[dict-item]
+    with pytest.raises(InvalidSetting, match="another name"):
+        policies_of({FULL: TokenBudgetManager}, 1_000)
 
 
 @pytest.mark.parametrize("strategy", ["truncate", "turns"])
@@ -49,13 +51,13 @@ def test_a_python_file_names_its_policies(tmp_path: Path) -> None:
         "window = SlidingWindowManager(5)\n"
     )
 
-    assert file_policies(str(file))["two"](100) == SlidingWindowManager(2)
-    assert file_policies(str(file))["text"](100) == SlidingWindowManager(3)
-    assert file_policies(f"{file}:window")["window"](100) == SlidingWindowManager(5)
+    assert file_policies(str(file), 100)["two"](100) == SlidingWindowManager(2)
+    assert file_policies(str(file), 100)["text"](100) == SlidingWindowManager(3)
+    assert file_policies(f"{file}:window", 100)["window"](100) == SlidingWindowManager(5)
     with pytest.raises(InvalidSetting, match="other"):
-        file_policies(f"{file}:other")
+        file_policies(f"{file}:other", 100)
     with pytest.raises(UnreadableInput, match="no such file"):
-        file_policies(str(tmp_path / "none.py"))
+        file_policies(str(tmp_path / "none.py"), 100)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,8 @@ def test_a_python_file_names_its_policies(tmp_path: Path) -> None:
         ("x = 1\nPOLICIES = (", ":2: SyntaxError"),
         ("\nimport no_such_module", ":2: ModuleNotFoundError"),
         ("1 / 0", ":1: Zero"),
+        ("\nPOLICIES = {'mine': lambda budget: budget / 0}", ":2: Zero"),
+        ("class POLICIES:\n    pass", ": TypeError"),
     ],
 )
 def test_an_error_in_a_python_file_is_reported_with_its_line(code: str, problem: str, tmp_path: Path) -> None:
@@ -71,7 +75,7 @@ def test_an_error_in_a_python_file_is_reported_with_its_line(code: str, problem:
     file.write_text(code)
 
     with pytest.raises(UnreadableInput, match=f"mine.py{problem}"):
-        file_policies(str(file))
+        file_policies(str(file), 100)
 
 
 def test_a_function_that_returns_no_manager_is_refused() -> None:

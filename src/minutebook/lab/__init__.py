@@ -10,7 +10,7 @@ _EXPORTS = {
     "outcome": ("Miss", "SessionOutcome", "replay_session"),
     "prompt_cache": ("Billing", "CacheRules", "Charge", "PromptCache", "PromptItem", "TYPICAL_BILLING", "billing_of"),
     "replay": ("FULL", "Peer", "ReplayedRequest", "replay_requests"),
-    "report": ("PolicyResult", "Report", "evaluate"),
+    "report": ("PolicyResult", "ReplayInterrupted", "Report", "evaluate"),
     "settings_search": ("Tuning", "tune"),
     "sessions": ("LaterUse", "RecordedCall", "RecordedSession", "load_sessions"),
 }

@@ -24,6 +24,7 @@ from minutebook.lab.replay import (
 )
 from minutebook.lab.report import (
     PolicyResult as PolicyResult,
+    ReplayInterrupted as ReplayInterrupted,
     Report as Report,
     evaluate as evaluate,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "PromptItem",
     "RecordedCall",
     "RecordedSession",
+    "ReplayInterrupted",
     "ReplayedRequest",
     "Report",
     "SessionOutcome",

@@ -1,6 +1,5 @@
 """Conversations of a minutebook database: as sessions to replay, and the requests that a service recorded for them."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -10,6 +9,7 @@ from typing import Final, TypeVar
 from minutebook.conversation.requests import read_requests
 from minutebook.record.message import Message
 from minutebook.store.base import ConversationStore
+from minutebook.store.loop_thread import run_sync
 from minutebook.store.sqlite.connection import APPLICATION_ID
 from minutebook.store.types import ConversationHeader, Document
 from minutebook.wire.chat import entry_to_provider_message
@@ -35,27 +35,27 @@ def is_database(path: str | Path) -> bool:
 class StoredConversations:
     """The conversations of an open database, read one at a time."""
 
-    def __init__(self, store: ConversationStore, runner: asyncio.Runner) -> None:
-        self._store, self._runner = store, runner
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
 
     def headers(self) -> Iterator[ConversationHeader]:
         cursor: str | None = None
         while True:
-            page = self._runner.run(self._store.list(cursor=cursor, limit=_PAGE))
+            page = run_sync(self._store.list(cursor=cursor, limit=_PAGE))
             yield from page.items
             if (cursor := page.cursor) is None:
                 return
 
     def messages(self, conversation: str) -> tuple[list[Message], list[datetime | None], str | None]:
         """The messages of a conversation, the time of each, and the model that answered last."""
-        loaded = self._runner.run(self._store.load(conversation))
+        loaded = run_sync(self._store.load(conversation))
         models = [entry.model for entry in loaded.entries if entry.model]
         times: list[datetime | None] = [entry.created_at for entry in loaded.entries]
         return [entry_to_provider_message(entry) for entry in loaded.entries], times, models[-1] if models else None
 
     def requests(self, conversation: str) -> list[Document]:
         """The recorded requests of a conversation, oldest first."""
-        return self._runner.run(_collect(read_requests(self._store, conversation)))
+        return run_sync(_collect(read_requests(self._store, conversation)))
 
 
 async def _collect(requests: AsyncIterator[tuple[int, Document]]) -> list[Document]:
@@ -65,9 +65,8 @@ async def _collect(requests: AsyncIterator[tuple[int, Document]]) -> list[Docume
 @contextmanager
 def open_conversations(store: ConversationStore) -> Iterator[StoredConversations]:
     """Read from a store in this block, and close it."""
-    with asyncio.Runner() as runner:
-        try:
-            runner.run(store.__aenter__())
-            yield StoredConversations(store, runner)
-        finally:
-            runner.run(store.close())
+    try:
+        run_sync(store.__aenter__())
+        yield StoredConversations(store)
+    finally:
+        run_sync(store.close())

@@ -61,7 +61,7 @@ def html_page(report: Report) -> str:
         "full history with the prompt cache. A recorded answer uses names and lines of earlier messages; recall is the share of "
         "them that was in the view. Dearer sessions cost more than their full history. ★: no other policy is cheaper and keeps "
         "as much.</p>"
-        f'<div class="plots">{_plot(report, "names", pareto)}{_plot(report, "quotes", pareto)}</div>'
+        f'<div class="plots">{_plot(report, "names")}{_plot(report, "quotes")}</div>'
         f"{measures}{_indistinguishable_policies(report)}<h2>Views</h2>{view_counts}"
         '<p class="soft">window: tokens sent, relative to the budget. cuts: views that are not the previous one with messages '
         "appended. over: views above the budget. refused: the essential messages exceed the budget. lost: views without the system "
@@ -71,10 +71,12 @@ def html_page(report: Report) -> str:
     )
 
 
-def _plot(report: Report, measure: str, pareto: set[str]) -> str:
-    points = {result.name: (result.measure("cost"), result.measure(measure)) for result in report.results}
+def _plot(report: Report, measure: str) -> str:
+    points = {
+        result.name: (result.measure("cost"), result.measure(measure)) for result in report.results if result.has_views
+    }
     recall = f"{measure} in view when the answer uses them"
-    return svg(points, {}, title=f"Cost and {measure}", recall=recall, frontier=pareto)
+    return svg(points, {}, title=f"Cost and {measure}", recall=recall, frontier=True)
 
 
 def _table(titles: Sequence[str], rows: Sequence[str]) -> str:
@@ -88,6 +90,8 @@ def _row(name: str, cells: Sequence[str], pareto: set[str]) -> str:
 
 
 def _measures(result: PolicyResult) -> list[str]:
+    if not result.has_views:
+        return ["-"] * (len(_TITLES) - 1 if result.dollars is None else len(_TITLES))
     cells = [_with_interval(result, name, "{:.3f}") for name in _COSTS]
     cells += [_with_interval(result, name, "{:.1%}") for name in _SHARES]
     dearer = len(result.dearer)

@@ -1,6 +1,6 @@
 """A plot of cost against recall as SVG, for light and dark backgrounds. Standard library only."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -36,9 +36,9 @@ def svg(
     *,
     title: str = "Cost and recall of history policies",
     recall: str = "names in view when the answer uses them",
-    frontier: Collection[str] = (),
+    frontier: bool = False,
 ) -> str:
-    """The plot. The policies of `frontier` are connected by a line."""
+    """The plot. `frontier` connects the policies for which no other one is both cheaper and higher in this plot."""
     scale = _Scale([*ours.values(), *theirs.values()])
     root = (
         f'<svg class="lab-plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
@@ -54,12 +54,22 @@ def svg(
         parts.append(_text(WIDTH - RIGHT - 170, 54, "● minutebook", "end", "ours"))
         parts.append(_text(WIDTH - RIGHT, 54, "● other libraries", "end", "theirs"))
     parts += _axes(scale, recall)
-    if line := sorted(point for name, point in {**ours, **theirs}.items() if name in frontier):
+    if frontier:
+        line = _frontier([*ours.values(), *theirs.values()])
         path = " ".join(f"{scale.x(cost):.1f},{scale.y(share):.1f}" for cost, share in line)
         parts.append(f'<polyline class="frontier" points="{path}"/>')
     dots = [(scale.x(cost), scale.y(share), name, "ours") for name, (cost, share) in ours.items()]
     dots += [(scale.x(cost), scale.y(share), name, "theirs") for name, (cost, share) in theirs.items()]
     return "\n".join([*parts, *_dots_with_labels(dots), "</svg>", ""])
+
+
+def _frontier(points: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """The points for which no other one is cheaper and at least as high, the cheapest first."""
+    highest = -1.0
+    for cost, recall in sorted(points, key=lambda point: (point[0], -point[1])):
+        if recall > highest:
+            yield cost, recall
+            highest = recall
 
 
 class _Scale:

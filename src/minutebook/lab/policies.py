@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from minutebook.compaction.registry import strategy_names
 from minutebook.conversation.config import ConversationConfig, PolicyConfig
 from minutebook.conversation.policy import Policy, PolicySettings, manager_from_texts, policy_named
-from minutebook.errors import InvalidSetting, UnreadableInput
+from minutebook.errors import InvalidSetting, MinutebookError, UnreadableInput
 from minutebook.history.compose import name_from_class
 from minutebook.history.protocol import HistoryManager
 from minutebook.lab.replay import FULL, MakeManager, Peer, Policies
@@ -41,6 +41,8 @@ class CommandLineSettings:
 def policies_of(policy: PolicySpec | Mapping[str, PolicySpec], budget: int) -> Policies:
     """The policies by name, the full history first. Names and settings are checked before anything is replayed."""
     specs = policy if isinstance(policy, Mapping) else {_name(policy): policy}
+    if specs.get(FULL) is not None:
+        raise InvalidSetting("policy", FULL, "another name; this one is the history that the others are compared with")
     return {FULL: None, **{name: _maker(spec, budget) for name, spec in specs.items() if spec is not None}}
 
 
@@ -106,20 +108,29 @@ def _model(budget: int) -> ModelInfo:
     return ModelInfo("any", max_input_tokens=budget, source="the caller")
 
 
-def file_policies(file: str) -> dict[str, MakeManager]:
+def file_policies(file: str, budget: int) -> dict[str, MakeManager]:
     """The policies of a Python file: `mine.py`, which defines `POLICIES`, or `mine.py:NAME`.
 
     The object is a dict from names to functions that take the budget and return a manager, or one such function or manager.
 
     Raises:
         InvalidSetting: the file does not define the object, or it is something else.
-        UnreadableInput: there is no such file, or running it raises an error.
+        UnreadableInput: there is no such file, or running it or one of its functions raises an error.
     """
-    return {name: partial(_file_manager, file, name) for name in _file_objects(file)}
+    makers: dict[str, MakeManager] = {name: partial(_file_manager, file, name) for name in _file_objects(file)}
+    for make in makers.values():
+        make(budget)
+    return makers
 
 
 def _file_manager(file: str, name: str, budget: int) -> Any:
-    return _maker(_file_objects(file)[name], budget)(budget)
+    make = _maker(_file_objects(file)[name], budget)
+    try:
+        return make(budget)
+    except MinutebookError:
+        raise
+    except Exception as error:  # the code is the user's
+        raise _error_in(_path_and_name(file)[0], error) from error
 
 
 @cache
@@ -147,8 +158,12 @@ def _run_file(path: str) -> dict[str, Any]:
     try:
         return runpy.run_path(path)
     except Exception as error:  # the code is the user's
-        line = error.lineno if isinstance(error, SyntaxError) else _last_line_in(path, error)
-        raise UnreadableInput(path, f"{type(error).__name__}: {error}; correct the file", line) from error
+        raise _error_in(path, error) from error
+
+
+def _error_in(path: str, error: Exception) -> UnreadableInput:
+    line = error.lineno if isinstance(error, SyntaxError) else _last_line_in(path, error)
+    return UnreadableInput(path, f"{type(error).__name__}: {error}; correct the file", line)
 
 
 def _last_line_in(path: str, error: Exception) -> int | None:

@@ -12,7 +12,6 @@ from minutebook.errors import UnreadableInput
 from minutebook.lab.outcome import SessionOutcome
 from minutebook.lab.sessions import RecordedSession
 
-
 _START: Final = b'{"key": "'
 """How every line begins."""
 _FOREIGN: Final = "is not a file that `minutebook lab` wrote; name another file with --resume"

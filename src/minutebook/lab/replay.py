@@ -4,7 +4,6 @@ At each point where the model was called, the policy builds the view of the mess
 prices and the prompt cache of the provider.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from minutebook.lab.prompt_items import PromptItems
 from minutebook.lab.sessions import RecordedCall, RecordedSession
 from minutebook.record.message import Message, Provider
 from minutebook.record.transcript import Transcript
+from minutebook.store.loop_thread import run_sync
 
 FULL: Final = "full history"
 
@@ -121,8 +121,7 @@ def _view_builder(manager: HistoryManager | Policy | Peer, provider: Provider) -
 
     def build(record: Transcript) -> View | None:
         try:
-            # Without a model, a strategy awaits a thread or nothing, so a new event loop for each call is cheap enough.
-            folds = () if compaction is None else asyncio.run(compaction.check_and_apply(record)).folds
+            folds = () if compaction is None else run_sync(compaction.check_and_apply(record)).folds
             return view_of(record, policy.manager, folds=folds, provider=provider)
         except CannotFit:
             return None

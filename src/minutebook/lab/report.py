@@ -1,14 +1,17 @@
 """Totals of policies over many sessions, with intervals, and the comparison of two policies."""
 
 import os
+import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any, Final
 
+from minutebook.errors import InvalidSetting, MinutebookError
 from minutebook.lab.outcome import MAX_MISSES, SessionOutcome, replay_session
 from minutebook.lab.policies import PolicySpec, definition_of, policies_of
 from minutebook.lab.progress_file import ProgressFile
@@ -32,6 +35,15 @@ MEASURES: Final[dict[str, tuple[str, str]]] = {
 }
 """Name → the two fields of an outcome whose totals are divided. Costs are relative to the full history; the others are shares."""
 _COUNTS: Final = ("views", "refused", "invalid", "over", "cuts", "tokens", "cached", "written", "essentials_lost")
+
+
+class ReplayInterrupted(MinutebookError):
+    """A process that replayed sessions was killed."""
+
+    template = (
+        "a process that replayed sessions was killed, perhaps because memory ran out; use fewer jobs. A progress file "
+        "(--resume) keeps the sessions that were finished"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,11 @@ class PolicyResult:
         is_priced = self.outcomes and all(outcome.model for outcome in self.outcomes)
         return self.total("cost") / 1e6 if is_priced else None
 
+    @property
+    def has_views(self) -> bool:
+        """Whether any view was built. Without one, the measures mean nothing."""
+        return bool(self.total("views"))
+
     def worst_sessions(self, count: int) -> list[SessionOutcome]:
         """The sessions with the most missed lines, the worst first."""
         missed = [outcome for outcome in self.outcomes if outcome.lines_missed]
@@ -122,6 +139,7 @@ class Report:
         values = {
             result.name: (-result.measure("cost"), result.measure("names"), result.measure("quotes"))
             for result in self.results
+            if result.has_views
         }
         return {
             name
@@ -207,18 +225,22 @@ def evaluate(
     is called after each session.
 
     Raises:
-        InvalidSetting: a policy or one of its settings is unknown.
+        InvalidSetting: a policy or one of its settings is unknown, or a policy cannot be pickled.
+        ReplayInterrupted: one of the processes was killed.
     """
     policies = policies_of(policy, budget)
     outcomes: dict[str, list[SessionOutcome]] = {name: [] for name in policies}
     definitions = sorted((name, definition_of(make)) for name, make in policies.items())
     with ProgressFile(progress_file, (definitions, budget, billing, max_misses)) as stored:
         work = partial(_replay_all, policies=policies, budget=budget, billing=billing, max_misses=max_misses)
-        for session, results in _results(work, sessions, stored, jobs or os.cpu_count() or 1):
-            for name, outcome in results.items():
-                outcomes[name].append(outcome)
-            if advance is not None:
-                advance(session)
+        try:
+            for session, results in _results(work, sessions, stored, jobs or os.cpu_count() or 1):
+                for name, outcome in results.items():
+                    outcomes[name].append(outcome)
+                if advance is not None:
+                    advance(session)
+        except BrokenProcessPool as error:
+            raise ReplayInterrupted from error
     return Report(budget, [PolicyResult(name, items) for name, items in outcomes.items()])
 
 
@@ -233,6 +255,7 @@ def _results(
         for session in sessions:
             yield session, stored.get(session) or stored.add(session, work(session))
         return
+    _require_pickling(work)
     with ProcessPoolExecutor(jobs) as pool:
         waiting: list[tuple[RecordedSession, Outcomes | Future[Outcomes]]] = []
 
@@ -246,6 +269,14 @@ def _results(
                 yield first_result()
         while waiting:
             yield first_result()
+
+
+def _require_pickling(work: Callable[[RecordedSession], Outcomes]) -> None:
+    try:
+        pickle.dumps(work)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        expected = f"functions of a module or managers, which other processes can load ({error}); or pass jobs=1"
+        raise InvalidSetting("policies", "a policy that cannot be pickled", expected) from error
 
 
 def _replay_all(

@@ -169,5 +169,5 @@ def policies_from_text(text: str, budget: int) -> dict[str, PolicySpec]:
             )
         return dict(configured)
     if text.endswith(".py") or ".py:" in text:
-        return dict(file_policies(text))
+        return dict(file_policies(text, budget))
     return {text: text}

@@ -29,7 +29,10 @@ def show_report(report: Report, html: Path | None) -> None:
             "set a lower --max-tokens.",
             soft_wrap=True,
         )
-    if same := report.indistinguishable():
+    same = report.indistinguishable() if report.sessions > 1 else {}
+    if report.sessions == 1:
+        out.print("One session cannot show how policies differ in others: intervals need several.")
+    elif same:
         out.print("These sessions show no difference between:")
     for (first, second), measures in same.items():
         out.print(f"  {first} and {second} in {', '.join(measures)}", markup=False, soft_wrap=True)
@@ -60,6 +63,8 @@ def _table(*titles: str) -> Table:
 
 
 def _measures(result: PolicyResult) -> list[str]:
+    if not result.has_views:
+        return ["-"] * len(_MEASURES)
     return [
         f"{result.measure('cost'):.2f}",
         f"{result.measure('cost with re-reads'):.2f}",
@@ -105,16 +110,22 @@ def _print_savings(out: Console, report: Report) -> None:
     """Answer whether the first policy would have saved money."""
     if len(report.results) < 2:
         return
-    full, first = report.results[0], report.results[1]
-    low, high = first.interval("cost")
+    first = report.results[1]
+    refused = first.total("refused")
+    if not first.has_views:
+        refused_all = f"{first.name} refused all {refused:,} requests: the essential messages exceed the budget; raise --max-tokens."
+        out.print(refused_all if refused else "No model was called in these sessions.")
+        return
+    low, high = (cost - 1 for cost in first.interval("cost"))
     saved = 1 - first.measure("cost")
     dollars = ""
-    if full.dollars is not None and first.dollars is not None:
-        dollars = f", {full.dollars - first.dollars:,.2f} of {full.dollars:,.2f} dollars"
-    verb = "would have saved" if saved >= 0 else "would have added"
-    out.print(
-        f"{first.name} {verb} {abs(saved):.0%} of the input cost{dollars} (95 % interval {1 - high:.0%} to {1 - low:.0%})."
-    )
+    if first.dollars is not None:
+        full_dollars = first.total("full_cost") / 1e6  # of the requests that were not refused
+        dollars = f", {abs(full_dollars - first.dollars):,.2f} of {full_dollars:,.2f} dollars"
+    verb, (low, high) = ("saved", (-high, -low)) if saved >= 0 else ("added", (low, high))
+    interval = f" (95 % interval {low:.0%} to {high:.0%})" if report.sessions > 1 else ""
+    uncounted = f" It refused {refused:,} requests, which are not counted." if refused else ""
+    out.print(f"{first.name} would have {verb} {abs(saved):.0%} of the input cost{dollars}{interval}.{uncounted}")
 
 
 def show_tuning(tuning: Tuning) -> None:

@@ -333,7 +333,7 @@ def manager_from_texts(texts: Sequence[str], max_tokens: int | None) -> HistoryM
         InvalidSetting: as in `manager_of`.
         MissingSetting: `token_budget` has no budget.
     """
-    configs = tuple(map(_config_from_text, texts)) or (
+    configs = tuple(map(manager_config, texts)) or (
         ManagerConfig("passthrough" if max_tokens is None else TOKEN_BUDGET),
     )
     for config in configs:
@@ -344,7 +344,8 @@ def manager_from_texts(texts: Sequence[str], max_tokens: int | None) -> HistoryM
     return composed([manager_of(config, max_tokens, _ANY_MODEL) for config in configs])
 
 
-def _config_from_text(text: str) -> ManagerConfig:
+def manager_config(text: str) -> ManagerConfig:
+    """The configuration that a command-line text describes, as in `manager_from_texts`."""
     name, _, options = text.partition(":")
     setting_types: Mapping[str, Any] = {} if name == RETENTION else _manager_class(name)[1]
     settings: dict[str, Any] = {}

@@ -98,6 +98,21 @@ def test_a_move_to_a_cut_shows_the_line_where_the_cache_breaks(conversation, wid
     )
 
 
+def test_the_other_pages_open_at_the_request_that_is_shown(conversation):
+    opened = conversation()
+    opened.press("Home")
+    opened.wait_for_request(1)
+    opened.press("ArrowRight")
+    opened.wait_for_request(2)
+
+    for key, text in (("m", "in request 2 of 500"), ("d", "Request 1 sends"), ("h", ""), ("m", "in request 2 of 500")):
+        opened.press("g", key)
+        opened.page.wait_for_selector(f"nav.tabs [aria-current][data-key={key}]")
+        assert text in opened.page.inner_text("main")
+    opened.press("g", "c")
+    opened.page.wait_for_selector("#figures[data-r='2']")
+
+
 def test_a_button_keeps_the_focus_when_it_was_used(conversation):
     opened = conversation()
     opened.page.focus("#go-previous")

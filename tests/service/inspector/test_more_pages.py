@@ -13,9 +13,11 @@ from xml.etree import ElementTree as ET
 
 import httpx2
 import pytest
+import yaml
 
 from minutebook import Fold, MemoryStore
 from minutebook.errors import RequestRefused
+from minutebook.service.config.loader import load_config
 from minutebook.service.inspector.charts.svg import nice_ticks
 from minutebook.service.inspector.charts.timeline import timeline_svg
 from minutebook.service.inspector.charts.treemap import Box, squarify
@@ -297,6 +299,22 @@ def test_another_budget_is_measured_by_the_lab_and_shown_at_the_same_request(pag
     assert "max_tokens: 4000" in text
     assert "The view at request 9" in text
     assert "Refused requests" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "manager"),
+    [
+        ("quality", "quality"),
+        ("sliding_window:20", {"name": "sliding_window", "window_size": 20}),
+        ("active_tools:read+grep", {"name": "active_tools", "active": ["read", "grep"]}),
+    ],
+)
+def test_the_policy_to_copy_is_a_valid_configuration_with_all_settings(tmp_path, text, manager):
+    file = tmp_path / "llm_config.yaml"
+    file.write_text(PolicyChoice(text, 24_000).configuration)
+
+    load_config(str(file))
+    assert yaml.safe_load(file.read_text())["policies"]["mine"] == {"manager": [manager], "max_tokens": 24_000}
 
 
 def test_a_policy_that_does_not_exist_is_named_on_the_page(pages):

@@ -147,6 +147,13 @@ def test_filters_and_search_are_in_the_address(pages):
     assert "Highest cost" in pages.get("/", params={"sort": "cost"}).text
 
 
+def test_the_navigation_keeps_the_request_of_the_address(pages):
+    conversation = conversation_with(pages, "order 3")
+
+    assert f'href="{conversation}/share?r=3"' in pages.get(f"{conversation}/heaviest?r=3").text
+    assert f'href="{conversation}/share"' in pages.get(f"{conversation}/heaviest?r=3x").text
+
+
 @pytest.mark.parametrize(
     "address",
     ["/c/unknown", "/c/unknown/rows", "/c/~%21%21", "/nowhere", "/static/x/%2e%2e/web.py"],

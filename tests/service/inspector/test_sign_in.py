@@ -176,6 +176,18 @@ def test_a_view_that_the_provider_rejected_as_too_long_is_a_mark_of_its_request(
     assert "overflow, sent again shorter" in page
 
 
+def test_a_recorded_policy_that_is_not_replayed_is_named(tmp_path):
+    config = "conversation: {policy: short}\npolicies: {short: {manager: [{name: turn_window, turns: 2}]}}\n"
+    with served(config=config, folder=tmp_path) as here:
+        body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello"}]}
+        assert here.http(headers={"x-conversation-id": "a"}).post("/v1/chat/completions", json=body).status_code == 200
+        page = ""
+        while "All requests together" not in page:
+            page = here.http().get("/ui/c/a/whatif").text
+
+    assert "The first column is token_budget, not the recorded policy short." in page
+
+
 def test_a_change_of_the_conversation_is_an_event():
     with service_with_keys(admin=ADMIN) as (here, keys):
         say(here, keys["admin"].token, "first")

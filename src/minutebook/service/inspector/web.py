@@ -116,6 +116,12 @@ RequestNumber = Annotated[int | None, Query(ge=0, le=10_000_000)]
 """Type of a handler parameter with the number of a request. 0 is the newest one: a page that has none yet sends it."""
 
 
+def number_in_address(request: Request) -> int | None:
+    """The number of the request that the address names. The navigation keeps it."""
+    number = request.query_params.get("r", "")
+    return int(number) if re.fullmatch(r"[1-9][0-9]{0,7}", number) else None
+
+
 async def form_fields(request: Request) -> dict[str, str]:
     """The fields of a form. Of several with one name, the values are joined by commas."""
     body = await request.body()
@@ -164,6 +170,7 @@ def render(
         csrf_token=inspector.csrf_token(request),
         can_sign_out=inspector.is_signed_in(request),
         links=inspector.links,
+        request_number=number_in_address(request),
         **values,
     )  # fmt: skip
     return HTMLResponse(

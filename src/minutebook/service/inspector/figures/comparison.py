@@ -4,14 +4,14 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
 import yaml
 
-from minutebook.conversation.policy import MANAGERS, manager_from_texts
+from minutebook.conversation.policy import MANAGERS, manager_config, manager_from_texts
 from minutebook.errors import RequestRefused
 from minutebook.history.protocol import HistoryManager
 from minutebook.lab.outcome import SessionOutcome, replay_session
@@ -50,20 +50,10 @@ class PolicyChoice:
     @property
     def configuration(self) -> str:
         """The same policy in the configuration of a service."""
-        managers = [_manager_configuration(manager_from_texts([text], self.budget), text.partition(":")[0]) for text in self.text.split()]  # fmt: skip
+        configs = map(manager_config, self.text.split())
+        managers = [{"name": config.name, **config.settings} if config.settings else config.name for config in configs]
         policy = {"manager": managers, "max_tokens": self.budget}
         return yaml.safe_dump({"conversation": {"policy": "mine"}, "policies": {"mine": policy}}, sort_keys=False)
-
-
-def _manager_configuration(manager: Any, name: str) -> str | dict[str, Any]:
-    settings = {
-        item.name: getattr(manager, item.name)
-        for item in fields(manager)
-        if item.name not in {"counter", "max_tokens"}
-        and (item.default is MISSING or getattr(manager, item.name) != item.default)
-        and isinstance(getattr(manager, item.name), (bool, int, float, str))
-    }
-    return {"name": name, **settings} if settings else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,16 @@ LINK = PageLink("diff", "Diff", "d")
 
 @router.get("/diff")
 async def show_diff(
-    request: Request, source: CurrentSource, data: CurrentConversation, a: RequestNumber = None, b: RequestNumber = None
+    request: Request,
+    source: CurrentSource,
+    data: CurrentConversation,
+    a: RequestNumber = None,
+    b: RequestNumber = None,
+    r: RequestNumber = None,
 ) -> Response:
-    """The page. Without numbers: the last cut, or the newest request, and the request before it."""
-    right = data.request(b)
-    if b is None and a is None:
+    """The page. Without `b`: the request `r` of the navigation. Without numbers: the last cut, or the newest request."""
+    right = data.request(r if b is None else b)
+    if a is None and b is None and r is None:
         right = next((item for item in reversed(data.requests) if item.cache_break), right)
     left = right if right is None else data.request(a if a is not None else max(1, right.number - 1))
     spans = []

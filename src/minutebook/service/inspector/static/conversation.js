@@ -62,6 +62,7 @@
     const address = new URL(location.href);
     address.searchParams.set("r", r);
     history[push ? "pushState" : "replaceState"](null, "", address);
+    for (const link of document.querySelectorAll("nav.tabs a")) link.search = `?r=${r}`;
     const started = performance.now();
     try {
       const figures = loadPart(`${url}/request?r=${r}`).then((part) => { if (state.r === r) replaceParts(part); });
@@ -256,7 +257,7 @@
       if (link) jump(Number(link.dataset.message)); else if (current) toggle(current, true);
       return true;
     }
-    if (key === "d" && document.querySelector('nav.tabs a[href$="/diff"]')) { location.href = `${url}/diff?a=${Math.max(1, state.r - 1)}&b=${state.r}`; return true; }
+    if (key === "d" && document.querySelector('nav.tabs a[data-key="d"]')) { location.href = `${url}/diff?a=${Math.max(1, state.r - 1)}&b=${state.r}`; return true; }
     if (key === "c") {
       const address = new URL(location.href);
       address.searchParams.set("r", state.r);

@@ -91,9 +91,9 @@ class EmbeddingScorer:
     def score(self, exchange: Sequence[Message], context: ScoreContext) -> float:
         if context.request is None:
             return 0.0
-        one, other = self._embed(_text_of(exchange)), self._embed(full_text(context.request))
-        norm = sqrt(sum(x * x for x in one) * sum(y * y for y in other))
-        return sum(x * y for x, y in zip(one, other, strict=True)) / norm if norm else 0.0
+        vector, request_vector = self._embed(_text_of(exchange)), self._embed(full_text(context.request))
+        norm = sqrt(sum(x * x for x in vector) * sum(y * y for y in request_vector))
+        return sum(x * y for x, y in zip(vector, request_vector, strict=True)) / norm if norm else 0.0
 
 
 def scores_of(

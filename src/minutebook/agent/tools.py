@@ -123,7 +123,6 @@ async def _call_handler(
 def _call(tool: AnyTool, arguments: str, context: ToolContext) -> Any:
     try:
         return tool.call(arguments, context=context)
-    except (
-        StopIteration
-    ) as error:  # a future cannot have this exception: before Python 3.12, the run would wait forever
+    except StopIteration as error:
+        # A future cannot have this exception: before Python 3.12, the run would wait forever.
         raise RuntimeError("the tool raised StopIteration") from error

@@ -90,7 +90,11 @@ async def _run_tool(call: ToolCall, context: ToolContext, threads: ThreadPoolExe
         return ToolOutcome(call, content, success=True, error=error)
     except (DeadlineExceeded, BudgetExceeded) as error:
         return ToolOutcome(call, str(error), success=False, error=error)
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - a tool is user code; the model may try something else
+    except (
+        Exception,
+        SystemExit,
+        asyncio.CancelledError,
+    ) as error:  # a tool is user code; the model may try something else
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise  # the run was cancelled; otherwise the tool awaited something that was cancelled
@@ -123,5 +127,7 @@ async def _call_handler(
 def _call(tool: AnyTool, arguments: str, context: ToolContext) -> Any:
     try:
         return tool.call(arguments, context=context)
-    except StopIteration as error:  # a future cannot have this exception: before Python 3.12, the run would wait forever
+    except (
+        StopIteration
+    ) as error:  # a future cannot have this exception: before Python 3.12, the run would wait forever
         raise RuntimeError("the tool raised StopIteration") from error

@@ -322,6 +322,11 @@ def test_a_message_that_cannot_fit_is_reported():
     assert chat.requests() == []
 
 
+def test_an_idempotency_key_that_no_store_can_keep_is_refused():
+    with pytest.raises(InvalidSetting, match="idempotency_key"):
+        Conversation("order-17").append("hello", idempotency_key="\ud800")
+
+
 def test_a_repeated_idempotency_key_appends_once():
     chat = Conversation(system="Be brief.")
     first = chat.append("hello", idempotency_key="k")

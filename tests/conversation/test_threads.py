@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from minutebook.record.finding import errors
 from minutebook.store.loop_thread import run_sync
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
 from tests.agent.parts import adapter_for
+from tests.servers import require_postgres, shared
 from tests.store.backends import BACKENDS, each_backend
 
 
@@ -196,6 +198,15 @@ def test_a_fork_has_its_own_loop_and_the_parents_loops_go_on(tmp_path):
 async def _wait_for_another_thread():
     """Ends only if another thread can wake the loop."""
     await asyncio.wait_for(asyncio.to_thread(int), 5)
+
+
+def test_a_program_that_does_not_close_its_store_ends_without_a_message():
+    require_postgres()
+    code = "import sys; from minutebook import Conversation; chat = Conversation('a', store=sys.argv[1]); chat.append('hi')"
+
+    done = subprocess.run([sys.executable, "-c", code, shared.empty()], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_coroutine_runs_in_the_thread_and_context_of_the_caller():

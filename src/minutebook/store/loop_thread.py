@@ -5,6 +5,7 @@ submit coroutines to it: async code with `LoopThread.call`, other code with `Loo
 """
 
 import asyncio
+import selectors
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -15,18 +16,24 @@ from minutebook.errors import StoreUnavailable
 T = TypeVar("T")
 
 
+def new_event_loop() -> asyncio.SelectorEventLoop:
+    """A loop that drivers support on every platform, and that shares no state with forked processes.
+
+    The default selector does: a connection that is closed in the child would be silent in the parent's loop.
+    """
+    selector = selectors.PollSelector() if hasattr(selectors, "PollSelector") else selectors.SelectSelector()
+    return asyncio.SelectorEventLoop(selector)
+
+
 class LoopThread:
     """Runs coroutines for callers in any thread or event loop. The thread starts with the first coroutine."""
 
     def __init__(
         self,
         name: str,
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.SelectorEventLoop,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
     ) -> None:
-        """`name` is the name of the thread, and of the store in errors.
-
-        The default loop is one that the drivers support on every platform.
-        """
+        """`name` is the name of the thread, and of the store in errors."""
         self._name, self._loop_factory = name, loop_factory
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -181,6 +181,8 @@ class AsyncConversation(ConversationCalls):
             IdempotencyConflict: the key was used with other messages.
         """
         require_type("request", request, (int, NoneType), "the number of a request")
+        if idempotency_key is not None:
+            require_name("idempotency_key", idempotency_key)
         inputs = read_arguments(messages)
         # Copies: the caller may change its messages later, and the record must not change with them.
         with refuse_recursion():

@@ -7,12 +7,14 @@ one loop or continues between two calls: connections of a model's client, stream
 import asyncio
 import contextvars
 import os
-import selectors
 import signal
 import threading
+import weakref
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
+
+from minutebook.store.loop_thread import new_event_loop
 
 T = TypeVar("T")
 _THREAD: Final = threading.local()
@@ -40,22 +42,23 @@ def run_in_this_thread(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class _ThreadLoop:
-    """The event loop of one thread. It is closed when the thread ends."""
+    """The event loop of one thread. It is closed when the thread ends, and that of the main thread before the program ends."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        # The default selector shares its state with forked processes, so closing the loop there would stop this one.
-        selector = selectors.PollSelector() if hasattr(selectors, "PollSelector") else selectors.SelectSelector()
-        self.loop = asyncio.SelectorEventLoop(selector)
+        self.loop = new_event_loop()
+        finalizer = weakref.finalize(self, _close, self.loop, self.process)
+        finalizer.atexit = threading.current_thread() is threading.main_thread()  # others may still use theirs
 
-    def __del__(self) -> None:
-        if self.loop.is_running():  # in a forked process: the copy of a loop that another thread was running
-            return
-        if self.process == os.getpid() and (tasks := asyncio.all_tasks(self.loop)):  # of a store's connections
-            for task in tasks:
-                task.cancel()
-            self.loop.run_until_complete(asyncio.wait(tasks))
-        self.loop.close()
+
+def _close(loop: asyncio.AbstractEventLoop, process: int) -> None:
+    if loop.is_running():  # in a forked process: the copy of a loop that another thread was running
+        return
+    if process == os.getpid() and (tasks := asyncio.all_tasks(loop)):  # of a store's connections
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(tasks))
+    loop.close()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from minutebook.store.postgres.append import HeaderCache, NeedsJob, PendingAppen
 from minutebook.store.postgres.connection import BEGIN_READ, BEGIN_WRITE, ConnectionPool, TenantConnection, address_of
 from minutebook.store.postgres.settings import PostgresSettings
 from minutebook.store.postgres.writer import MAX_CACHED_HEADERS, GroupWriter
+from minutebook.store.process_fork import ForkAware
 from minutebook.store.types import ConversationHeader, StoreStatistics
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class LoopConnections(NamedTuple):
         self.pool.abandon()
 
 
-class PostgresEngine:
+class PostgresEngine(ForkAware):
     """The connections of each event loop.
 
     Public methods may be called from any thread and event loop. Each loop has its own connections, because a switch to
@@ -70,6 +71,12 @@ class PostgresEngine:
         """Tenant and kind → when expired documents were last removed."""
         self._connections: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
         self._needs_job = needs_job
+        super().__init__()
+
+    def after_fork_in_child(self) -> None:
+        self._connections = {}
+        if not self._loop.is_closed:
+            self._loop = LoopThread(self.address)
 
     async def start(self) -> None:
         """Connect, and migrate the database."""

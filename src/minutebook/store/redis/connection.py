@@ -25,6 +25,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from minutebook.errors import InvalidSetting, StoreDamaged, StoreFull, StoreReadOnly, StoreRejected, StoreUnavailable
 from minutebook.store.encryption import marker
 from minutebook.store.loop_thread import LoopThread
+from minutebook.store.process_fork import ForkAware
 from minutebook.store.redis.keys import all_tenants_pattern
 from minutebook.store.redis.rows import HeaderRow
 
@@ -153,8 +154,8 @@ def _require_driver_options(url: str) -> None:
         raise InvalidSetting("store", f"{parts.scheme}://…", expected)
 
 
-@dataclass
-class RedisEngine:
+@dataclass(eq=False)
+class RedisEngine(ForkAware):
     """The state that all handles on one server share: the client, its event loop, and caches."""
 
     address: RedisAddress
@@ -174,6 +175,13 @@ class RedisEngine:
 
     def __post_init__(self) -> None:
         self._loop = LoopThread(self.address.name)
+        super().__init__()
+
+    def after_fork_in_child(self) -> None:
+        self._client, self._locks = None, WeakValueDictionary()
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_COMMANDS)
+        if not self._loop.is_closed:
+            self._loop = LoopThread(self.address.name)
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine function on the engine's loop. Errors of the driver are converted to `StoreUnavailable`."""

@@ -22,6 +22,7 @@ from minutebook.errors import StoreReadOnly, StoreUnavailable
 from minutebook.store.backend import AppendCommand
 from minutebook.store.base import ConversationStore
 from minutebook.store.codec import microseconds
+from minutebook.store.process_fork import ForkAware
 from minutebook.store.rules import now
 from minutebook.store.search import search_mode
 from minutebook.store.sql import documents
@@ -46,22 +47,77 @@ MAX_SLOW_SHARE: Final = 0.05
 """Maximum share of the time that slow inline reads may block a loop; after one, reads use other threads for a while."""
 
 
-class SqliteEngine:
-    """The writer and the reader threads that all stores on one file share."""
+class _ReadGate:
+    """Entered by any number of reading threads. A fork waits until they have left, and closes it to others."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._readers = 0
+        self._is_closed = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._is_closed:
+                self._changed.wait()
+            self._readers += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._readers -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            while self._readers:
+                self._changed.wait()
+            self._is_closed = True
+
+    def open(self) -> None:
+        with self._changed:
+            self._is_closed = False
+            self._changed.notify_all()
+
+
+class SqliteEngine(ForkAware):
+    """The writer and the reader threads that all stores on one file share.
+
+    While its process forks, no connection is open: a child could not lock a file that it inherits open.
+    """
 
     def __init__(self, path: str, search_mode: str | None = None) -> None:
         self.url = f"sqlite:///{path}"
         self._path = str(Path(path).absolute())
         self.settings = SqliteSettings(self.url, search_mode)
+        self._open = self._closed = False
+        self._inline_reads_from = 0.0
+        """Until this time (monotonic), reads do not run inline."""
+        self._create_threads()
+        super().__init__()
+
+    def _create_threads(self) -> None:
         self._writer = Writer(self.url, self._path, prepare=self.settings.check)
-        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"reader of {path}")
+        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"reader of {self._path}")
+        self._read_gate = _ReadGate()
         self._thread_state = threading.local()
         """The connection of the current thread, the identity of its file, and its busy handler."""
         self._connections: WeakSet[apsw.Connection] = WeakSet()
         """Open connections of reading threads. One whose thread has ended is closed and no longer here."""
-        self._open = self._closed = False
-        self._inline_reads_from = 0.0
-        """Until this time (monotonic), reads do not run inline."""
+
+    def before_fork(self) -> None:
+        self._read_gate.close()
+        with suppress(apsw.Error):
+            self._close_readers()
+        self._thread_state = threading.local()
+        self._writer.pause()
+
+    def after_fork_in_parent(self) -> None:
+        self._writer.resume()
+        self._read_gate.open()
+
+    def after_fork_in_child(self) -> None:
+        self._create_threads()
+        if self._closed:
+            self._writer.close()
 
     async def start(self) -> None:
         """Create the file or run its missing migrations, once. A file that cannot be written is opened for reading."""
@@ -110,12 +166,13 @@ class SqliteEngine:
         """Read in the caller's thread, which takes less time than switching to another one."""
         started = monotonic()
         try:
-            db = self._connection()
-            self._thread_state.busy_handler.fail_fast = True
-            try:
-                return self._read_snapshot(db, work)
-            finally:
-                self._thread_state.busy_handler.fail_fast = False
+            with self._read_gate:
+                db = self._connection()
+                self._thread_state.busy_handler.fail_fast = True
+                try:
+                    return self._read_snapshot(db, work)
+                finally:
+                    self._thread_state.busy_handler.fail_fast = False
         except apsw.BusyError:
             raise
         except apsw.Error as error:
@@ -126,7 +183,7 @@ class SqliteEngine:
                 self._inline_reads_from = ended + (ended - started) / MAX_SLOW_SHARE
 
     def _read(self, work: Callable[[apsw.Connection], T]) -> T:
-        with map_errors(self.url):
+        with map_errors(self.url), self._read_gate:
             return self._read_snapshot(self._connection(), work)
 
     @staticmethod
@@ -158,9 +215,12 @@ class SqliteEngine:
 
     def _close(self) -> None:
         self._readers.shutdown()
+        self._close_readers()
+        self._writer.close()
+
+    def _close_readers(self) -> None:
         while self._connections:
             self._connections.pop().close()
-        self._writer.close()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -171,6 +171,17 @@ class Writer:
         with self._connection_lock:
             self._committer.close()
 
+    def pause(self) -> None:
+        """Wait for the running group, then close the file until `resume`."""
+        self._connection_lock.acquire()
+        with suppress(apsw.Error):
+            self._committer.close()
+
+    def resume(self) -> None:
+        """Let groups run again. The first one opens the file."""
+        self._connection_lock.release()
+        self._wake_lock_waiters()
+
     def _submit_or_fail(self, jobs: Sequence[WriteJob]) -> None:
         """Queue jobs for the writer thread, or fail their futures if the store is closed.
 

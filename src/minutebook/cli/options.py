@@ -213,7 +213,7 @@ def vacuum_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @flag(
         "--rewrite",
-        help_text="Rewrite PostgreSQL's tables too, so that no deleted data remains in their files. Writers wait meanwhile. "
+        help_text="Rewrite the SQLite file or PostgreSQL's tables too, so that no deleted data remains in the files. Writers wait. "
         "Example: --yes --rewrite",
     )
     @functools.wraps(function)

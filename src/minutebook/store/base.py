@@ -453,8 +453,8 @@ class ConversationStore(DocumentOperations, LeaseOperations):
     async def vacuum(self, *, rewrite: bool = False) -> None:
         """Free the space of deleted data, while others read and write. Run it after an erasure.
 
-        On SQLite and Redis no deleted data remains in the files then. On PostgreSQL it may remain in the free space of a
-        table until new rows overwrite it. `rewrite` rewrites PostgreSQL's tables without it; writers wait meanwhile.
+        On Redis no deleted data remains in the files then. On SQLite and PostgreSQL some may remain in unused space until
+        new rows overwrite it. `rewrite` rewrites the SQLite file or PostgreSQL's tables without it; writers wait meanwhile.
         """
         await self.backend.vacuum(rewrite=rewrite)
 

@@ -252,8 +252,10 @@ class SqliteBackend(SqlBackend):
     async def statistics(self) -> StoreStatistics:
         return StoreStatistics(waiting_writes=self._engine.waiting_writes)
 
-    async def vacuum(self, *, rewrite: bool = False) -> None:  # noqa: ARG002 - nothing is left without it
+    async def vacuum(self, *, rewrite: bool = False) -> None:
         """Remove deleted data from the search index, the file and the log, in small steps beside other writers.
+
+        With `rewrite`, the file is written again in one step, so that no deleted data is left in it. Writers wait.
 
         Raises:
             StoreUnavailable: another process is reading, so the log could not be emptied.
@@ -261,7 +263,7 @@ class SqliteBackend(SqlBackend):
         from minutebook.store.sqlite.vacuum import vacuum
 
         await self.write(self._sweep, cache_safe=True)
-        await vacuum(self._engine)
+        await vacuum(self._engine, rewrite=rewrite)
 
     async def append(self, command: AppendCommand) -> int:
         """Append entries, and return once they are on the disk."""

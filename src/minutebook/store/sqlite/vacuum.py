@@ -1,7 +1,8 @@
 """Removes deleted data from the files in small steps, so that other writers need not wait for long.
 
 Deleted rows are overwritten with zeros at once (`secure_delete`). What remains is in the search index, in which a deleted row
-is only marked, and in the write-ahead log.
+is only marked, and in the write-ahead log. But when SQLite had moved a row to another page of its B-tree, a copy of it may be
+in the unused part of the former page. Only `VACUUM` removes such copies: it writes the whole file again, and writers wait.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ LOG_WAIT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 0.05
 
 
-async def vacuum(engine: SqliteEngine) -> None:
-    """Merge the search index, shrink the file, and empty the log.
+async def vacuum(engine: SqliteEngine, *, rewrite: bool = False) -> None:
+    """Merge the search index, shrink the file or write it again, and empty the log.
 
     Raises:
         StoreUnavailable: another process is reading, so the log could not be emptied.
@@ -32,6 +33,8 @@ async def vacuum(engine: SqliteEngine) -> None:
     merge_pages = -MERGE_PAGES  # a negative number begins to merge all parts of the index into one
     while await engine.write(lambda writable: _merge(writable.db, merge_pages), cache_safe=True):  # noqa: B023 - runs now
         merge_pages = MERGE_PAGES
+    if rewrite:
+        await engine.write(lambda writable: writable.db.execute("VACUUM").fetchall(), exclusive=True)
     while await engine.write(lambda writable: _free(writable.db), cache_safe=True):
         pass
     deadline = monotonic() + LOG_WAIT_SECONDS

@@ -10,7 +10,7 @@ import pytest
 from minutebook import check
 from minutebook.agent.messages import usage_from
 from minutebook.errors import UnreadableInput
-from minutebook.formats import Source, SourceConversation, detect, formats, read
+from minutebook.formats import Source, SourceConversation, convert, detect, formats, read
 from minutebook.formats.registry import with_messages
 from minutebook.record.message import call_ids, is_result, result_id, text_of
 from tests.formats.samples import CONTENTS, ITEMS, SAMPLES, TIME
@@ -101,6 +101,26 @@ def test_a_saved_checkpoint_of_gemini_cli_is_read() -> None:
 
     assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
     assert [item.place for item in conversation.items] == [f"history[{index}]" for index in range(4)]
+
+
+@pytest.mark.parametrize("name", ["gemini", "adk"])
+def test_null_fields_of_a_part_of_gemini_are_fields_that_are_not_set(name: str) -> None:
+    nulls = dict.fromkeys(("text", "inline_data", "file_data", "function_call", "function_response", "thought"))
+    image = {"mime_type": "image/png", "data": "AAAA", "display_name": None}
+    function_call = {"id": "c1", "name": "look", "args": {}, "partial_args": None}
+    response = {"id": "c1", "name": "look", "response": {"output": "seen"}, "parts": None}
+    contents = [
+        {"role": "user", "parts": [{**nulls, "text": "look"}, {**nulls, "inline_data": image}]},
+        {"role": "model", "parts": [{**nulls, "function_call": function_call}]},
+        {"role": "user", "parts": [{**nulls, "function_response": response}]},
+        {"role": "model", "parts": [{**nulls, "text": "done"}]},
+    ]
+    events = [{"author": content["role"], "content": content} for content in contents]
+    conversation = read_one(contents if name == "gemini" else {"app_name": "a", "events": events}, name)
+
+    assert conversation.messages[0]["content"] == [{"type": "text", "text": "look"}, IMAGE]
+    assert [message["content"] for message in conversation.messages[1:]] == [None, "seen", "done"]
+    assert [lost for lost in convert(conversation, "openai-chat").lost if lost.startswith("message")] == []
 
 
 def test_a_result_that_gemini_cli_repeats_in_a_message_of_the_user_is_one_result() -> None:

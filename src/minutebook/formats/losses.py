@@ -219,9 +219,11 @@ def _details(message: Message, key: str) -> Iterator[str]:
         yield from (name for name in stored.get("fields", {}) if name != "role")
         media = frozenset[str]() if role_of(message) == "assistant" else _MEDIA_PARTS
         for part in stored.get("parts", ()):
-            yield from part.keys() - _CALL_PARTS - media - {"text"}
+            yield from {name for name, value in part.items() if value is not None} - _CALL_PARTS - media - {"text"}
             calls = [part[key] for key in part.keys() & _CALL_PARTS if isinstance(part[key], Mapping)]
-            yield from (name for call in calls for name in call.keys() - _CALL_FIELDS)
+            yield from (
+                name for call in calls for name, value in call.items() if value is not None and name not in _CALL_FIELDS
+            )
 
 
 def _changed_fields(patch: Any, text: str) -> Iterator[str]:

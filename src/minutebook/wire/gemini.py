@@ -57,7 +57,7 @@ def system_message(instruction: Any) -> dict[str, Any] | None:
     """The system message for a `systemInstruction`: a text, or a content with parts. None if it has no text."""
     if isinstance(instruction, Mapping):
         parts = [part for part in instruction.get("parts") or () if isinstance(part, Mapping)]
-        text = "\n".join(str(part["text"]) for part in parts if "text" in part)
+        text = "\n".join(str(part["text"]) for part in parts if part.get("text") is not None)
     else:
         text = instruction if isinstance(instruction, str) else ""
     return {"role": "system", "content": text} if text else None
@@ -130,7 +130,8 @@ class _ContentReader:
 
     def _assistant_message(self, parts: Sequence[Part]) -> dict[str, Any]:
         calls = [self._call(part) for part in parts if _field(part, "functionCall") is not None]
-        text = "".join(str(part["text"]) for part in parts if "text" in part and not part.get("thought"))
+        texts = [str(part["text"]) for part in parts if part.get("text") is not None and not part.get("thought")]
+        text = "".join(texts)
         message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
         if calls:
             message["tool_calls"] = calls
@@ -177,7 +178,7 @@ def _field(part: Part, name: str) -> Any:
 
 
 def _user_message(parts: Sequence[Part]) -> dict[str, Any]:
-    texts = [str(part["text"]) for part in parts if part.keys() == _TEXT_KEYS]
+    texts = [str(part["text"]) for part in parts if part.keys() == _TEXT_KEYS and part["text"] is not None]
     if len(texts) == len(parts):
         content: Any = texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts] or ""
     else:
@@ -188,7 +189,7 @@ def _user_message(parts: Sequence[Part]) -> dict[str, Any]:
 def chat_part(part: Part) -> dict[str, Any]:
     """The part as a part of a chat message. A part that chat completions do not have becomes a text with its JSON."""
     data, file = _field(part, "inlineData"), _field(part, "fileData")
-    if "text" in part:
+    if part.get("text") is not None:  # the dump of a client's object has a null in each field that is not set
         return {"type": "text", "text": str(part["text"])}
     media = data or file or {}
     media_type = str(media.get("mimeType") or media.get("mime_type") or "")

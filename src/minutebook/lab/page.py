@@ -21,9 +21,10 @@ h1{font-size:1.6rem;line-height:1.25;margin:0 0 .4rem}h2{font-size:1.15rem;margi
 .plots svg{width:100%;height:auto;border:1px solid var(--rule);border-radius:8px}
 .wide{overflow-x:auto;border:1px solid var(--rule);border-radius:8px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.9rem}
-th,td{padding:.4rem .6rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
+th,td{padding:.4rem .35rem;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}
 th{font-weight:600;white-space:normal;line-height:1.25;background:var(--panel);vertical-align:bottom}tr:last-child td{border-bottom:0}
-td:first-child,th:first-child{text-align:left;position:sticky;left:0;background:var(--paper)}th:first-child{background:var(--panel)}
+td:first-child,th:first-child{text-align:left;position:sticky;left:0;background:var(--paper);white-space:normal;
+overflow-wrap:anywhere;min-width:9.5rem}th:first-child{background:var(--panel)}
 .best td:first-child{font-weight:600}.best td:first-child::after{content:" ★";color:var(--good)}
 .bad{color:var(--bad)}small{color:var(--soft);display:block;font-size:.78em}
 details{border:1px solid var(--rule);border-radius:8px;margin:.6rem 0;padding:.6rem .9rem}summary{cursor:pointer;font-weight:600}
@@ -86,7 +87,9 @@ def _table(titles: Sequence[str], rows: Sequence[str]) -> str:
 
 def _row(name: str, cells: Sequence[str], pareto: set[str]) -> str:
     columns = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f'<tr class="{"best" if name in pareto else ""}"><td>{escape(name)}</td>{columns}</tr>'
+    return (
+        f'<tr class="{"best" if name in pareto else ""}"><td>{escape(name).replace(":", ":<wbr>")}</td>{columns}</tr>'
+    )
 
 
 def _measures(result: PolicyResult) -> list[str]:

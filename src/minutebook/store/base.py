@@ -298,9 +298,9 @@ class ConversationStore(DocumentOperations, LeaseOperations):
         """Hide the entries from position `to` on and continue from there; return the new header.
 
         The entries stay in the record and can be loaded, but no view shows them: a fold with reason `rewind` covers them.
-        It replaces the folds in its range. A fold that covers entries on both sides of `to` is undone, and one that leaves
-        out the newest entries before `to`. New entries get the next positions, as always. Tool calls without results are hidden too, so any message may follow. Pins of hidden
-        entries are removed.
+        It replaces the folds in its range. A fold that covers entries on both sides of `to` is undone, and so is one that
+        leaves out the newest entries before `to`. New entries get the next positions, as always. Tool calls without results
+        are hidden too, so any message may follow. Pins of hidden entries are removed.
 
         Raises:
             VersionConflict: the conversation has another version than expected.
@@ -308,6 +308,7 @@ class ConversationStore(DocumentOperations, LeaseOperations):
             FoldConflict: a fold covers entries on both sides of `to`, and can no longer be undone.
         """
         require_name("conversation", conversation)
+        require_type("to", to, int, "the position of an entry")
         return await self.backend.rewind(conversation, to, expected_version, REWIND)
 
     async def clear(self, conversation: str, *, expected_version: int | None = None) -> ConversationHeader:

@@ -47,6 +47,12 @@ class RewindContract:
         assert [stored.fold.reason for stored in await store.folds("a")] == ["rewind"]
 
     @scenario
+    async def test_a_position_that_is_not_a_number_is_refused(self, store: ConversationStore) -> None:
+        await store.append("a", text_entries("one", "two"))
+
+        await expect_error(InvalidSetting, store.rewind("a", "1"))  # type: ignore[arg-type]
+
+    @scenario
     async def test_a_rewind_returns_the_stored_header(self, store: ConversationStore) -> None:
         await store.append("a", text_entries("one", "two"))
 

@@ -94,9 +94,9 @@ def command(
         f"deleted {receipt.conversations:,} conversations with {receipt.entries:,} messages, {receipt.folds:,} folds and "
         f"{receipt.pins:,} pins at {erased_at}; receipt {receipt.id}",
     )
-    if not vacuum and not is_json():
+    if not rewrite and not is_json():
         click.echo(
-            "deleted data may remain in the database files; use --vacuum with the next erase to remove it", err=True
+            "deleted data may remain in the database files; use --rewrite with the next erase to remove it", err=True
         )
 
 

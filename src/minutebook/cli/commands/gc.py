@@ -152,7 +152,7 @@ def command(
     }
     emit({"conversations": rows, "summary": summary}, "\n".join(lines))
     if results and not dry_run:
-        _print_vacuum_advice(vacuum=vacuum)
+        _print_rewrite_advice(rewrite=rewrite)
 
 
 def _trim(
@@ -198,9 +198,9 @@ def _totals(results: Mapping[str, TrimResult], headers: Sequence[ConversationHea
     return f"{messages:,} messages in {len(results):,} of {len(headers):,} conversations ({freed:,} bytes)"
 
 
-def _print_vacuum_advice(*, vacuum: bool) -> None:
-    if not vacuum and not is_json():
-        click.echo("deleted data may remain in the database files; --vacuum removes it", err=True)
+def _print_rewrite_advice(*, rewrite: bool) -> None:
+    if not rewrite and not is_json():
+        click.echo("deleted data may remain in the database files; --rewrite removes it", err=True)
 
 
 _TRIM_OPTIONS: Final = {
@@ -293,7 +293,7 @@ def _expire(
     lines = [f"{conversations:,} conversations with {messages:,} messages {action}"]
     emit({"summary": summary}, "\n".join([*lines, *_requests_lines(requests, dry_run=dry_run)]))
     if conversations and not dry_run:
-        _print_vacuum_advice(vacuum=vacuum)
+        _print_rewrite_advice(rewrite=rewrite)
 
 
 def unused_conversations(headers: Sequence[ConversationHeader], before: datetime) -> list[ConversationHeader]:

@@ -28,7 +28,7 @@ from minutebook.history import Guarantee, NoteStatus, guard
 from minutebook.record import FindingKind, is_valid
 from minutebook.record.finding import errors
 from minutebook.testing import LoopbackProvider, ScriptedModel, call, say
-from minutebook.testing.provider.anthropic import messages_problem
+from minutebook.testing.provider.anthropic import messages_problem, thinking_signature
 from minutebook.testing.provider.openai import chat_problem
 from minutebook.testing.provider.responses import responses_problem
 from minutebook.wire.chat import new_entries
@@ -70,7 +70,7 @@ FOREIGN_PARTS = [
     {"type": "file", "file": {"file_id": "file_1"}},
     {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}},
     {"type": "refusal", "refusal": "No."},
-    {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+    {"type": "thinking", "thinking": "Hm.", "signature": thinking_signature("Hm.", "prompt")},
     {"type": "input_text", "text": "x"},
     {"type": "text", "text": "x"},
 ]

@@ -34,6 +34,7 @@ def kinds(messages, provider="openai"):
         ([USER, {**ASK, "tool_calls": [CALL, CALL]}, ANSWER, ANSWER], [(FindingKind.DUPLICATE_ID, 1)]),
         ([{**USER, "role": "narrator"}, USER], [(FindingKind.UNKNOWN_ROLE, 0)]),
         ([{**USER, "tool_calls": [CALL]}], [(FindingKind.MISPLACED_CALLS, 0)]),
+        ([USER, ASK, {**ANSWER, "tool_calls": [CALL]}], [(FindingKind.MISPLACED_CALLS, 2)]),
         ([{"role": "system", "content": "x"}], [(FindingKind.EMPTY_VIEW, 0)]),
         ([], [(FindingKind.EMPTY_VIEW, 0)]),
     ],

@@ -57,7 +57,12 @@ class Pairing:
         """The problems that `add` would cause: those of the message, and open calls that it leaves without a result."""
         role = role_of(message)
         if role in RESULT_ROLES:
-            return self._result_problems(index, result_id(message))
+            problems = self._result_problems(index, result_id(message))
+            return (
+                [*problems, *self._call_problems(index, role, call_ids(message))]
+                if "tool_calls" in message
+                else problems
+            )
         findings: list[Finding] = []
         if self.open:
             findings += [Finding(FindingKind.DANGLING_CALL, self.start, call_id) for call_id in self.open]

@@ -148,7 +148,7 @@ class _Repairer:
             if index in self.pairs.results:
                 self._append_exchange(index, message)
             elif role in ROLES and role not in RESULT_ROLES:
-                self._append(_without_misplaced_calls(message), index)
+                self._append(message, index)
         self._ensure_user_first()
         return Repaired(self.output, self.origins, tuple(self.repairs))
 
@@ -239,7 +239,7 @@ class _Repairer:
 
     def _append(self, message: Message, origin: int | None) -> None:
         if origin is not None:
-            message = self._repair_message(message, origin)
+            message = self._repair_message(_without_misplaced_calls(message), origin)
         self.output.append(message)
         self.origins.append(origin)
 

@@ -28,6 +28,7 @@ _OVERFLOW_TEXT: Final = re.compile(
 _OVERFLOW_ATTEMPTS: Final = 3
 """Maximum attempts of one model call, each with a shorter view."""
 _NUMBER: Final = re.compile(r"\d[\d,]{2,15}")
+"""A number of tokens. Longer runs of digits are none, and may have more than `int` accepts."""
 MAX_REASON_CHARACTERS: Final = 10_000
 """Maximum length of a provider's error text. Some providers quote the whole request."""
 

@@ -38,6 +38,7 @@ from minutebook.history.compose import (
     name_from_class,
 )
 from minutebook.history.protocol import EventBus, HistoryManager
+from minutebook.history.scores import BM25Scorer, Scorer
 from minutebook.history.tool_calls import ActiveToolsManager, ToolStripper
 from minutebook.history.tool_results import ToolResultClearer, ToolResultTruncator
 from minutebook.history.window import SlidingWindowManager, TurnWindowManager
@@ -390,6 +391,8 @@ def _json_settings(part: object) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for setting in fields(part):
         value = getattr(part, setting.name)
+        if isinstance(value, Scorer):
+            value = "bm25" if isinstance(value, BM25Scorer) else type(value).__name__
         if isinstance(value, frozenset):
             value = sorted(value)
         if is_dataclass(value):

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import isnan, log, sqrt
-from typing import Final, Protocol, runtime_checkable
+from math import isnan, log, nan, sqrt
+from typing import Any, Final, Protocol, runtime_checkable
 
-from minutebook.errors import InvalidResult
+from minutebook.errors import InvalidResult, MinutebookError, PromptEvaluationError
 from minutebook.history.names import full_text
 from minutebook.record.message import Message
 
@@ -72,9 +72,7 @@ class BM25Scorer:
         counts = Counter(words)
         length_factor = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(words) / max(1.0, context.average_length)
         score = 0.0
-        for word in sorted(
-            context.request_words & counts.keys()
-        ):  # in one order, so that the sum is the same each time
+        for word in sorted(context.request_words & counts.keys()):  # in one order, so that equal sums are equal floats
             matches = context.frequencies[word]
             rarity = log(1 + (len(context.exchanges) - matches + 0.5) / (matches + 0.5))
             score += rarity * counts[word] * (_SATURATION + 1) / (counts[word] + _SATURATION * length_factor)
@@ -103,16 +101,31 @@ def scores_of(
 
     Raises:
         InvalidResult: the scorer returned no number.
+        PromptEvaluationError: the scorer raised.
     """
     contents = [[messages[index] for index in exchange] for exchange in exchanges]
     context = ScoreContext(None if request is None else messages[request], contents)
     scores: dict[range, float] = {}
     for exchange, content in zip(exchanges, contents, strict=True):
-        score: object = scorer.score(content, context)
-        if not isinstance(score, (int, float)) or isnan(score):
-            raise InvalidResult(f"{type(scorer).__name__}.score", reprlib.repr(score), "return a number")
-        scores[exchange] = score
+        scores[exchange] = _score(scorer, content, context)
     return scores
+
+
+def _score(scorer: Scorer, exchange: Sequence[Message], context: ScoreContext) -> float:
+    method = f"{type(scorer).__name__}.score"
+    try:
+        value: Any = scorer.score(exchange, context)
+    except MinutebookError:
+        raise
+    except Exception as error:  # the scorer is user code
+        raise PromptEvaluationError("view_of", "request", f"{method} raised {type(error).__name__}: {error}") from error
+    try:
+        score = nan if isinstance(value, str) else float(value)  # also a number of another library
+    except (TypeError, ValueError, OverflowError):
+        score = nan
+    if isnan(score):
+        raise InvalidResult(method, reprlib.repr(value), "return a number")
+    return score
 
 
 def words_of(exchange: Sequence[Message]) -> list[str]:

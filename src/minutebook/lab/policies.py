@@ -26,6 +26,8 @@ BUDGET_POLICIES: Final = (BUDGET_POLICY, f"{BUDGET_POLICY}:preset=economy", f"{B
 """The recommended policy with each preset."""
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 """Part of the `repr` of an object that differs in every process."""
+_SET: Final = re.compile(r"\{([^{}:]*)\}")
+"""The `repr` of a set. The order of its items differs in every process."""
 FILE_OBJECT: Final = "POLICIES"
 """The name that a Python file with policies defines, unless `FILE.py:NAME` names another."""
 
@@ -94,14 +96,15 @@ def _configured_policy(config: PolicySettings, name: str, budget: int) -> Policy
 def definition_of(make: MakeManager | None) -> str:
     """What a policy does, besides its name: the text of its Python file, its configuration, or its settings.
 
-    The code of a function is not part of it.
+    The code of a function is not part of it, nor are the settings of an object with the default `repr`.
     """
     if isinstance(make, partial) and make.func is _file_manager:
         return Path(_path_and_name(make.args[0])[0]).read_text(encoding="utf-8")
     if isinstance(make, partial) and make.func is _configured_policy:
         config, name = make.args
         return repr((config.policies[name], config.conversation))
-    return _ADDRESS.sub("", repr(make))
+    text = _ADDRESS.sub("", repr(make))
+    return _SET.sub(lambda match: f"{{{', '.join(sorted(match[1].split(', ')))}}}", text)
 
 
 def _model(budget: int) -> ModelInfo:

@@ -137,9 +137,10 @@ def load_sessions(
     """The sessions of a file, a folder or a minutebook database (a SQLite file or a URL), or of several, one at a time.
 
     Files are in any format that `minutebook formats` lists; `format` names theirs if it is not detected. `model` replaces
-    the model that a recording names; `models` is your own table of models. If `skipped` is given, a file in a
-    folder that cannot be read is left out. The list gets its error, and an error for each part of a file that was not
-    understood, such as a broken line. `advance` is called with the number of bytes read. `tenant` and `encryption_key` are those of databases.
+    the model that a recording names; `models` is your own table of models. If `skipped` is given, a file in a folder that
+    cannot be read is left out. The list gets its error, and an error for each part of a file that was not understood, such
+    as a broken line. `advance` is called with the number of bytes read. `tenant` and `encryption_key` are those of
+    databases.
 
     Raises, while iterating:
         UnreadableInput: a file is in no known format.

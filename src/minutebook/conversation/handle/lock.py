@@ -1,6 +1,7 @@
 """A lock for tasks of any thread and event loop. `asyncio.Lock` is for the tasks of one event loop only."""
 
 import asyncio
+import os
 import threading
 from collections import deque
 from types import TracebackType
@@ -10,12 +11,18 @@ class TaskLock:
     """Held by one task at a time, of any thread. Tasks get it in the order in which they requested it."""
 
     def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._process = os.getpid()
         self._guard = threading.Lock()
         """Guards the two attributes below, for a few instructions."""
         self._is_locked = False
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     async def __aenter__(self) -> None:
+        if self._process != os.getpid():  # in a forked process, which does not have the task that holds the lock
+            self._reset()
         with self._guard:
             if not self._is_locked:
                 self._is_locked = True

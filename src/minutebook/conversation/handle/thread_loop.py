@@ -26,7 +26,8 @@ def run_in_this_thread(coroutine: Coroutine[Any, Any, T]) -> T:
     Ctrl-C cancels the coroutine, and is raised after the coroutine has cleaned up.
     """
     thread_loop: _ThreadLoop | None = getattr(_THREAD, "loop", None)
-    if thread_loop is None or thread_loop.process != os.getpid():  # a forked process must not share the loop
+    # A forked process must not share the loop, and functions that run at the exit of the program find it closed.
+    if thread_loop is None or thread_loop.process != os.getpid() or thread_loop.loop.is_closed():
         thread_loop = _THREAD.loop = _ThreadLoop()
     loop = thread_loop.loop
     task = loop.create_task(coroutine, context=contextvars.copy_context())

@@ -100,7 +100,8 @@ class TokenBudgetManager(IncrementalManager):
             raise InvalidSetting("trigger", self.trigger, "a share above 0, at most 1")
         if self.names is not None and not 0 <= self.names < 1:
             raise InvalidSetting("names", self.names, "a share from 0 to below 1")
-        is_scorer = isinstance(self.scorer, Scorer) and isinstance(self.scorer, Hashable)
+        is_object = isinstance(self.scorer, Hashable) and not isinstance(self.scorer, type)
+        is_scorer = is_object and isinstance(self.scorer, Scorer)
         if not (is_scorer or self.scorer is None or self.scorer == "bm25"):
             expected = '"bm25", or a hashable object with a method score(exchange, context)'
             raise InvalidSetting("scorer", self.scorer, expected)

@@ -248,9 +248,8 @@ class BudgetView(IncrementalView):
         )
         if self.indexes:
             self._add_name_list(self.source.exchange_of(self.indexes[first_change]).start)
-        self.note_chain = NoteChain(
-            {}, self.note_chain
-        )  # a new link for each cut, also if only the list of names changed
+        # A new link for each cut, also if only the list of names changed.
+        self.note_chain = NoteChain({}, self.note_chain)
         starts = [name_list.before for name_list in (list_before, self._name_list) if name_list is not None]
         unchanged = min([first_change, *map(self.view_index, starts)])
         return sum(self._message_tokens[:unchanged])

@@ -119,7 +119,7 @@ RequestNumber = Annotated[int | None, Query(ge=0, le=10_000_000)]
 def number_in_address(request: Request) -> int | None:
     """The number of the request that the address names. The navigation keeps it."""
     number = request.query_params.get("r", "")
-    return int(number) if re.fullmatch(r"[1-9][0-9]{0,7}", number) else None
+    return int(number) if re.fullmatch(r"[1-9][0-9]{0,6}", number) else None
 
 
 async def form_fields(request: Request) -> dict[str, str]:

@@ -115,7 +115,11 @@ def parse_url(url: str) -> RedisAddress:
     Raises:
         InvalidSetting: an option, the port or the number of the database is invalid.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        expected = f"a Redis URL, such as redis://host:6379/0; {error}"
+        raise InvalidSetting("store", f"{url.partition(':')[0]}://…", expected) from None
     query = dict(parse_qsl(parts.query))
     ttl, prefix = query.pop("ttl", None), query.pop("prefix", "")
     if ttl is not None and not (ttl.isdecimal() and 0 < int(ttl) < 1 << 40):

@@ -68,9 +68,9 @@ class _ReadGate:
 
     def close(self) -> None:
         with self._changed:
+            self._is_closed = True
             while self._readers:
                 self._changed.wait()
-            self._is_closed = True
 
     def open(self) -> None:
         with self._changed:
@@ -104,11 +104,10 @@ class SqliteEngine(ForkAware):
         """Open connections of reading threads. One whose thread has ended is closed and no longer here."""
 
     def before_fork(self) -> None:
-        self._read_gate.close()
-        with suppress(apsw.Error):
-            self._close_readers()
-        self._thread_state = threading.local()
         self._writer.pause()
+        self._read_gate.close()
+        self._close_readers()
+        self._thread_state = threading.local()
 
     def after_fork_in_parent(self) -> None:
         self._writer.resume()
@@ -219,8 +218,10 @@ class SqliteEngine(ForkAware):
         self._writer.close()
 
     def _close_readers(self) -> None:
-        while self._connections:
-            self._connections.pop().close()
+        for db in list(self._connections):
+            with suppress(apsw.Error):
+                db.close()
+        self._connections.clear()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -41,6 +41,7 @@ class Writer:
         self._store = store
         self._committer = Committer(store, path, prepare)
         self._connection_lock = threading.Lock()
+        self._is_paused = False
         self._thread_waits = False
         """The writer thread wants the connection; inline groups must not overtake it."""
         self._state_lock = threading.Lock()
@@ -174,13 +175,16 @@ class Writer:
     def pause(self) -> None:
         """Wait for the running group, then close the file until `resume`."""
         self._connection_lock.acquire()
+        self._is_paused = True
         with suppress(apsw.Error):
             self._committer.close()
 
     def resume(self) -> None:
-        """Let groups run again. The first one opens the file."""
-        self._connection_lock.release()
-        self._wake_lock_waiters()
+        """Let groups run again, if they were paused. The first one opens the file."""
+        if self._is_paused:
+            self._is_paused = False
+            self._connection_lock.release()
+            self._wake_lock_waiters()
 
     def _submit_or_fail(self, jobs: Sequence[WriteJob]) -> None:
         """Queue jobs for the writer thread, or fail their futures if the store is closed.
